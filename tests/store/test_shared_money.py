@@ -155,8 +155,8 @@ class Interrupted:
     def __getattr__(self, name):
         return getattr(self._connection, name)
 
-    def rows(self, sql, parameters=()):
-        read = self._connection.rows(sql, parameters)
+    def value(self, kind, sql, parameters=()):
+        read = self._connection.value(kind, sql, parameters)
         if "SUM" in sql and not parameters and self._happens:
             happens, self._happens = self._happens, None
             happens()

@@ -10,11 +10,9 @@ from typing import TypedDict
 
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.store.codec import cut, head
-from proctor.store.database import R, literals, places
+from proctor.store.database import R, Row, literals, places
 from proctor.store.items import SHOWN_CHARACTERS
 from proctor.store.reader import (
-    CountRow,
-    RunIdRow,
     Scope,
     StoreReader,
     seconds_between,
@@ -85,11 +83,6 @@ class Selection:
         return seconds_between(start, end, is_postgres=self.is_postgres)
 
 
-class _SelectedSessions(TypedDict):
-    all: int
-    mine: int
-
-
 def select(read: StoreReader, scope: Scope) -> Selection:
     """The selection of a scope."""
     sessions, parameters = session_where(scope)
@@ -115,13 +108,8 @@ def _of_sessions(read: StoreReader, sessions: str, parameters: tuple[object, ...
     A set of ids has to be built either way, so it is the smaller one: a large run that is most of the
     store is then read straight through, in a third of the time.
     """
-    (count,) = read.rows(
-        _SelectedSessions,
-        f'SELECT (SELECT COUNT(*) FROM "sessions") AS "all", COUNT(*) AS "mine" FROM "sessions" s '
-        f"WHERE {sessions}",
-        parameters,
-    )
-    if count["all"] - count["mine"] < count["mine"] / 2:
+    selected = read.count(f'"sessions" s WHERE {sessions}', parameters)
+    if read.count('"sessions"') < selected * 1.5:
         outside = f'SELECT s."id" FROM "sessions" s WHERE ({sessions}) IS NOT TRUE'
         return f't."sessionId" NOT IN ({outside})'
     return f't."sessionId" IN (SELECT s."id" FROM "sessions" s WHERE {sessions})'
@@ -194,13 +182,9 @@ def model_sums(selection: Selection) -> list[ModelSums]:
     )
 
 
-class _Usd(TypedDict):
-    usd: float | None
-
-
 def judging_cost(selection: Selection) -> float | None:
     """The cost of evaluators; None when none is known."""
-    (row,) = selection.of_few_events(_Usd, "scores", 'SUM(t."costUsd") AS "usd"')
+    (row,) = selection.of_few_events(Row, "scores", 'SUM(t."costUsd") AS "usd"')
     return None if row["usd"] is None else float(row["usd"])
 
 
@@ -236,20 +220,14 @@ def tool_sums(selection: Selection) -> list[ToolSums]:
     )
 
 
-class _Arguments(TypedDict):
-    argsJson: str
-    blob: str | None
-
-
 def call_arguments(read: StoreReader, session_id: str, position: int) -> str:
     """The first 200 characters of a tool call's arguments, as JSON."""
-    (row,) = read.rows(
-        _Arguments,
-        f'SELECT {head("argsJson", 200)}, "argsJsonBlob" AS "blob" FROM "tool_calls" '
+    ((text, blob),) = read.pairs(
+        f'SELECT {head("argsJson", 200)}, "argsJsonBlob" FROM "tool_calls" '
         'WHERE "sessionId" = ? AND "position" = ?',
         (session_id, position),
     )
-    return (read.blob(row["blob"]) if row["blob"] else row["argsJson"])[:200]
+    return str(read.blob(blob) if blob else text)[:200]
 
 
 class StepSums(TypedDict):
@@ -337,13 +315,12 @@ def failed_items(selection: Selection) -> list[FailedItem]:
 
 def unchecked_successes(selection: Selection) -> int:
     """Imported sessions with the status `success` and no score: their source only says that they ended."""
-    (row,) = selection.of_sessions(
-        CountRow,
-        'COUNT(*) AS "n"',
+    return selection.read.count(
+        f'"sessions" s WHERE {selection.sessions} '
         f"AND s.\"job\" = '{IMPORTED}' AND s.\"status\" = '{SUCCESS}' AND s.\"source\" <> '{TABLE}' "
         'AND NOT EXISTS (SELECT 1 FROM "scores" t WHERE t."sessionId" = s."id" AND t."value" IS NOT NULL)',
+        selection.session_parameters,
     )
-    return row["n"]
 
 
 class MockSessions(TypedDict):
@@ -396,13 +373,12 @@ def session_sums(selection: Selection) -> SessionSums:
 
 def newest_run_ids(selection: Selection) -> list[str]:
     """The batches of the selected sessions, the newest first."""
-    rows = selection.read.rows(
-        RunIdRow,
+    return selection.read.values(
+        str,
         'SELECT "runId" FROM "batches" WHERE "runId" IN '
         f'(SELECT s."runId" FROM "sessions" s WHERE {selection.sessions}) ORDER BY "createdAt" DESC, "runId"',
         selection.session_parameters,
     )
-    return [row["runId"] for row in rows]
 
 
 # Outcomes.
@@ -485,31 +461,22 @@ class TaskSums(TypedDict):
     tasks: int
 
 
-class _First(TypedDict):
-    first: int | None
-
-
-class _Last(TypedDict):
-    n: int | None
-
-
 _UNCHECKED_ITEMS = f'SUM(CASE WHEN "reason" = \'{UNCHECKED}\' THEN 1 ELSE 0 END) AS "unchecked"'
 
 
 def finished_prefix(read: StoreReader, run_id: str) -> int:
     """The position of the first item that has not ended; of a finished batch, the one after its last."""
-    (unfinished,) = read.rows(
-        _First,
-        'SELECT MIN("first") AS "first" FROM ('
+    first = read.value(
+        int,
+        'SELECT MIN("first") FROM ('
         'SELECT MIN("position") AS "first" FROM "batch_items" WHERE "runId" = ? AND "status" = ? UNION ALL '
         'SELECT MIN("position") FROM "batch_items" WHERE "runId" = ? AND "status" = ?) AS "firsts"',
         (run_id, QUEUED, run_id, RUNNING),
     )
-    (last,) = read.rows(
-        _Last, 'SELECT MAX("position") AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,)
-    )
-    first = unfinished["first"]
-    return int(first) if first is not None else int(last["n"] if last["n"] is not None else -1) + 1
+    if first is None:
+        last = read.value(int, 'SELECT MAX("position") FROM "batch_items" WHERE "runId" = ?', (run_id,))
+        return 0 if last is None else last + 1
+    return first
 
 
 def sums_between(read: StoreReader, run_id: str, start: int, end: int) -> UsageSums:

@@ -282,12 +282,13 @@ def _existing(
     condition, values = '"author" = ?', list[object]([author])
     if kind == TAG:
         condition, values = connection.is_one_of("text", "annotations.text", [text])
-    rows = connection.rows(
+    sessions = connection.values(
+        str,
         f'SELECT "sessionId" FROM "annotations" WHERE "kind" = ? AND {condition} '
         f'AND "sessionId" IN ({places(session_ids)})',
         (kind, *values, *session_ids),
     )
-    return {row["sessionId"] for row in rows}
+    return set(sessions)
 
 
 def delete_annotation(connection: Connection, session_id: str, annotation_id: str) -> None:

@@ -159,10 +159,8 @@ def settle_items(connection: Connection, run_id: str, items: Iterable[Item]) -> 
 def append_items(connection: Connection, run_id: str, items: Iterable[Item]) -> None:
     """Append items to a batch behind those it has."""
     connection.set_key_scope(run_id)
-    (last,) = connection.rows(
-        'SELECT COALESCE(MAX("position"), -1) AS "n" FROM "batch_items" WHERE "runId" = ?', (run_id,)
-    )
-    add_items(connection, run_id, items, first=last["n"] + 1)
+    last = connection.value(int, 'SELECT MAX("position") FROM "batch_items" WHERE "runId" = ?', (run_id,))
+    add_items(connection, run_id, items, first=0 if last is None else last + 1)
 
 
 def claim(connection: Connection, run_id: str, owner: str, now: datetime) -> ClaimedBatch:
@@ -279,16 +277,15 @@ def request_abort(connection: Connection, run_id: str, now: datetime) -> None:
 def end_items(connection: Connection, run_id: str, reason: str, error: str, now: datetime) -> int:
     """End every unfinished item with the status `error`; return their number."""
     _end_sessions(connection, run_id, reason, error, now)
-    unfinished = connection.rows(
-        'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" IN (?, ?)', (run_id, QUEUED, RUNNING)
-    )
+    sql = 'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" IN (?, ?)'
+    unfinished = connection.values(str, sql, (run_id, QUEUED, RUNNING))
     ended = connection.update(
         "batch_items",
         {"status": ERROR, "reason": reason, "error": error, "finishedAt": timestamp(now)},
         '"runId" = ? AND "status" IN (?, ?)',
         (run_id, QUEUED, RUNNING),
     )
-    sign_items(connection, run_id, [row["id"] for row in unfinished])
+    sign_items(connection, run_id, unfinished)
     return ended
 
 
@@ -305,10 +302,9 @@ def finish(connection: Connection, run_id: str, status: str, reason: str, now: d
 
 def save_merge(connection: Connection, session_id: str, merge: Merge, now: datetime) -> None:
     """Record an attempt to merge after the session has ended."""
-    (last,) = connection.rows(
-        'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "merge_history" WHERE "sessionId" = ?', (session_id,)
-    )
-    row = merge_row(session_id, last["n"] + 1, timestamp(now), merge)
+    sql = 'SELECT MAX("position") FROM "merge_history" WHERE "sessionId" = ?'
+    position = (connection.value(int, sql, (session_id,)) or 0) + 1
+    row = merge_row(session_id, position, timestamp(now), merge)
     connection.insert("merge_history", row)
 
 
@@ -362,10 +358,7 @@ def _end_sessions(
         "unpricedCalls": f'COUNT(*) {calls} AND c."costUsd" IS NULL AND c."status" NOT IN ({free})',
         "toolCalls": f"COUNT(*) {tools}",
     }
-    cut_off = [
-        row["itemId"]
-        for row in connection.rows(f'SELECT "itemId" FROM "sessions" WHERE {are_running}', running)
-    ]
+    cut_off = connection.values(str, f'SELECT "itemId" FROM "sessions" WHERE {are_running}', running)
     connection.update(
         "sessions",
         {"status": ERROR, "endReason": reason, "error": error, "finishedAt": timestamp(when)},
@@ -413,23 +406,19 @@ def ask(connection: Connection, run_id: str, item_id: str, actor: str, prompt: s
     """
     mine = '"runId" = ? AND "itemId" = ? AND "actor" = ?'
     is_asked, prompts = connection.is_one_of("prompt", "questions.prompt", [prompt])
-    known = connection.rows(
+    known = connection.value(
+        str,
         f'SELECT "id" FROM "questions" WHERE {mine} AND {is_asked} AND "answeredAt" IS NOT NULL',
         (run_id, item_id, actor, *prompts),
     )
     if known:
-        return str(known[0]["id"])
+        return known
     connection.run(f'DELETE FROM "questions" WHERE {mine} AND "answeredAt" IS NULL', (run_id, item_id, actor))
-    (last,) = connection.rows(
-        'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "questions" WHERE "runId" = ? AND "itemId" = ?',
-        (run_id, item_id),
-    )
-    position = int(last["n"]) + 1
+    last = 'SELECT MAX("position") FROM "questions" WHERE "runId" = ? AND "itemId" = ?'
+    position = (connection.value(int, last, (run_id, item_id)) or 0) + 1
     question_id = f"{item_id}-{position}"
-    rows = connection.rows(
-        'SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "id" = ?', (run_id, item_id)
-    )
-    session_id = (rows[0]["sessionId"] if rows else "") or ""
+    of_item = 'SELECT "sessionId" FROM "batch_items" WHERE "runId" = ? AND "id" = ?'
+    session_id = connection.value(str, of_item, (run_id, item_id)) or ""
     row = (run_id, question_id, item_id, session_id, position, actor, prompt, timestamp(now), None, None)
     connection.insert("questions", row)
     return question_id
@@ -460,20 +449,16 @@ def answer(connection: Connection, run_id: str, question_id: str, text: str, now
         (run_id, question_id),
     )
     if not written:
-        known = connection.rows(
-            'SELECT 1 FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
-        )
-        if known:
+        if connection.count('"questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)):
             raise UsageError(f"the question {question_id} has already been answered")
         raise NotFound(f"run {run_id} has no open question {question_id}")
 
 
 def answer_of(connection: Connection, run_id: str, question_id: str) -> str | None:
     """The answer; None: not answered yet."""
-    rows = connection.rows(
-        'SELECT "answer" FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
+    return connection.value(
+        str, 'SELECT "answer" FROM "questions" WHERE "runId" = ? AND "id" = ?', (run_id, question_id)
     )
-    return rows[0]["answer"] if rows else None
 
 
 def withdraw(connection: Connection, run_id: str, question_id: str) -> None:
@@ -547,12 +532,12 @@ def delete_texts(connection: Connection, session_ids: Sequence[str]) -> None:
 def ended_before(connection: Connection, before: str) -> list[str]:
     """Runs that ended before a time, oldest first; one that was killed, by its last heartbeat."""
     states = literals(("running",))
-    rows = connection.rows(
+    return connection.values(
+        str,
         'SELECT "runId" FROM "batches" WHERE COALESCE("finishedAt", "heartbeatAt", "createdAt") < ? '
         f'OR ("status" IN ({states}) AND COALESCE("heartbeatAt", "createdAt") < ?) ORDER BY "createdAt"',
         (before, before),
     )
-    return [row["runId"] for row in rows]
 
 
 def _blob_columns() -> list[tuple[str, str]]:

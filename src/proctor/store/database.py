@@ -82,6 +82,18 @@ class Connection(ABC):
             return [tuple(row.values()) for row in self.rows(sql, parameters)]
         return self._tuples(sql, parameters)
 
+    def values(self, kind: type[R], sql: str, parameters: Sequence[object] = ()) -> list[R]:  # noqa: ARG002
+        """The values of the only column of a query."""
+        return [cast(R, value) for (value,) in self.tuples(sql, parameters)]
+
+    def value(self, kind: type[R], sql: str, parameters: Sequence[object] = ()) -> R | None:
+        """The first of them; None: there is no row, or it is null."""
+        return next(iter(self.values(kind, sql, parameters)), None)
+
+    def count(self, source: str, parameters: Sequence[object] = ()) -> int:
+        """How many rows a table has, or those that meet a condition after it."""
+        return self.value(int, f"SELECT COUNT(*) FROM {source}", parameters) or 0
+
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Columns]:
         """The rows of a query, `PAGE_ROWS` at a time, as columns: for computations over all of them."""
         if self._active_codec:

@@ -21,7 +21,7 @@ from proctor.store.definitions import (
     long_json,
     once,
 )
-from proctor.store.reader import CountRow, StoreReader
+from proctor.store.reader import StoreReader
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import DatasetExampleRow, DatasetRow, DatasetVersionRow, RecommendationRow
 from proctor.store.writer import is_alive, timestamp
@@ -50,11 +50,6 @@ class StoredExample(TypedDict):
     position: int
     id: str
     content: JsonObject
-
-
-class _Count(TypedDict):
-    datasetId: str
-    n: int
 
 
 class Datasets:
@@ -131,19 +126,17 @@ class Datasets:
 
     def _with_counts(self, rows: Sequence[DatasetRow]) -> list[StoredDataset]:
         ids = [row["id"] for row in rows]
-        counted = self._read.rows(
-            _Count,
-            f'SELECT "datasetId", COUNT(*) AS "n" FROM "{EXAMPLES}" '
+        counted = self._read.pairs(
+            f'SELECT "datasetId", COUNT(*) FROM "{EXAMPLES}" '
             f'WHERE "version" = {DRAFT} AND "datasetId" IN ({places(ids)}) GROUP BY "datasetId"',
             ids,
         )
-        counts = {row["datasetId"]: row["n"] for row in counted}
+        counts = dict(counted)
         return [extended(StoredDataset, row, examples=counts.get(row["id"], 0)) for row in rows]
 
     def count(self) -> int:
         """Number of datasets."""
-        (row,) = self._read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "{DATASETS}"')
-        return int(row["n"])
+        return self._read.count(f'"{DATASETS}"')
 
     def publish(self, dataset_id: str, token: Token, now: datetime) -> DatasetVersionRow:
         """Publish the draft as a version with the next number."""
@@ -357,12 +350,7 @@ class Recommendations:
 
     def count_active(self) -> int:
         """Number of recommendations that are not finished."""
-        (row,) = self._read.rows(
-            CountRow,
-            f'SELECT COUNT(*) AS "n" FROM "{RECOMMENDATIONS}" WHERE "status" IN (?, ?)',
-            (PENDING, IN_PROGRESS),
-        )
-        return int(row["n"])
+        return self._read.count(f'"{RECOMMENDATIONS}" WHERE "status" IN (?, ?)', (PENDING, IN_PROGRESS))
 
     def claim(self, owner: str, now: datetime) -> str | None:
         """Claim an unfinished recommendation that no live process computes; None: there is none."""

@@ -15,7 +15,7 @@ from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_text
 from proctor.store.batches import moment
 from proctor.store.database import KEEP, Connection, Row, Transaction, extended
-from proctor.store.reader import CountRow, StoreReader
+from proctor.store.reader import StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import EvaluatorDefinitionRow, OnlineConfigRow, clean
@@ -71,15 +71,6 @@ class OnlineConfig(OnlineConfigRow):
 class _Document(TypedDict):
     id: str
     documentJson: str
-
-
-class _SessionId(TypedDict):
-    sessionId: str
-
-
-class _Tag(TypedDict):
-    key: str
-    value: str
 
 
 class Definitions:
@@ -244,8 +235,7 @@ class Definitions:
 
     def count(self, table: str) -> int:
         """Number of rows of a table."""
-        (row,) = self._read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "{table}"')
-        return int(row["n"])
+        return self._read.count(f'"{table}"')
 
     def update_config_state(self, config_id: str, **values: object) -> None:
         """Record the batch of a configuration, or why it failed."""
@@ -278,13 +268,12 @@ class Definitions:
 
     def sessions_of(self, config_id: str, decision: str) -> list[str]:
         """Ids of the sessions with a given decision of a configuration."""
-        rows = self._read.rows(
-            _SessionId,
+        return self._read.values(
+            str,
             'SELECT "sessionId" FROM "online_sessions" WHERE "configId" = ? AND "decision" = ? '
             'ORDER BY "at", "sessionId"',
             (config_id, decision),
         )
-        return [row["sessionId"] for row in rows]
 
     def assign_sessions(self, config_id: str, sessions: Iterable[str], run_id: str) -> None:
         """Record which evaluation scores these sessions."""
@@ -306,10 +295,8 @@ class Definitions:
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a resource."""
-        rows = self._read.rows(
-            _Tag, 'SELECT "key", "value" FROM "resource_tags" WHERE "arn" = ? ORDER BY "key"', (arn,)
-        )
-        return {row["key"]: row["value"] for row in rows}
+        sql = 'SELECT "key", "value" FROM "resource_tags" WHERE "arn" = ? ORDER BY "key"'
+        return dict(self._read.pairs(sql, (arn,)))
 
     def tag(self, arn: str, tags: Mapping[str, str]) -> None:
         """Add tags to a resource, or change their values."""
@@ -319,8 +306,7 @@ class Definitions:
                 mine = (arn, clean(key))
                 connection.run('DELETE FROM "resource_tags" WHERE "arn" = ? AND "key" = ?', mine)
                 connection.insert("resource_tags", (*mine, clean(value)))
-            (row,) = connection.rows('SELECT COUNT(*) AS "n" FROM "resource_tags" WHERE "arn" = ?', (arn,))
-            if row["n"] > MOST_TAGS:
+            if connection.count('"resource_tags" WHERE "arn" = ?', (arn,)) > MOST_TAGS:
                 raise Contradiction(f"a resource has at most {MOST_TAGS} tags")
 
         self._transaction(work)

@@ -50,14 +50,6 @@ class LineSummary(TypedDict):
     updatedAt: str
 
 
-class _Value(TypedDict):
-    value: float
-
-
-class _ScorePosition(TypedDict):
-    position: int | None
-
-
 class Drift:
     """The lines of a store."""
 
@@ -84,14 +76,14 @@ class Drift:
 
     def finished_up_to(self, run_id: str) -> int:
         """The first position of an evaluation whose item is not finished, or the number of its items."""
-        (row,) = self._read.rows(
-            _ScorePosition,
+        first = self._read.value(
+            int,
             'SELECT COALESCE(MIN(CASE WHEN "status" IN '
             f'({literals(FINISHED)}) THEN NULL ELSE "position" END), COUNT(*)) AS "position" '
             'FROM "batch_items" WHERE "runId" = ?',
             (run_id,),
         )
-        return row["position"] or 0
+        return first or 0
 
     def add(
         self,
@@ -138,12 +130,11 @@ class Drift:
 
     def values(self, key: LineKey, *, after: int) -> list[float]:
         """The scores of a line from position `after` on."""
-        rows = self._read.rows(
-            _Value,
+        return self._read.values(
+            float,
             f'SELECT "value" FROM "drift_scores" WHERE {_LINE} AND "position" >= ? ORDER BY "position"',
             (key.config_id, key.evaluator, key.dimension, after),
         )
-        return [row["value"] for row in rows]
 
     def points(self, key: LineKey) -> list[DriftPointRow]:
         """The most recent points of a line, in order."""

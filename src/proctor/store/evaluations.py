@@ -18,7 +18,7 @@ from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.store import batches
 from proctor.store.codec import contains
 from proctor.store.database import KEEP, Connection, Transaction, substring_pattern
-from proctor.store.reader import CountRow, IdRow, StoreReader
+from proctor.store.reader import StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
 from proctor.store.tables import COLUMNS, clean
@@ -274,25 +274,23 @@ def jobs_page(read: StoreReader, search: str, *, limit: int, offset: int) -> tup
     """Ids of a page of evaluations, newest first, and the number whose id contains the text."""
     where = '"deletedAt" IS NULL AND LOWER("id") LIKE ? ESCAPE \'!\''
     parameters = (substring_pattern(search),)
-    rows = read.rows(
-        IdRow,
+    ids = read.values(
+        str,
         f'SELECT "id" FROM "evaluations" WHERE {where} ORDER BY "createdAt" DESC, "id" DESC LIMIT ? OFFSET ?',
         (*parameters, limit, offset),
     )
-    (counted,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "evaluations" WHERE {where}', parameters)
-    return [row["id"] for row in rows], counted["n"]
+    return ids, read.count(f'"evaluations" WHERE {where}', parameters)
 
 
 def evaluations_of_run(read: StoreReader, run_id: str, *, limit: int = 5) -> list[str]:
     """Ids of the evaluations that name a batch as their source, newest first."""
-    rows = read.rows(
-        IdRow,
+    return read.values(
+        str,
         'SELECT "id" FROM "evaluations" WHERE "deletedAt" IS NULL '
         f"AND {contains('requestJson')} "
         'ORDER BY "createdAt" DESC, "id" DESC LIMIT ?',
         (substring_pattern(json.dumps(run_id)), limit),
     )
-    return [row["id"] for row in rows]
 
 
 def log_groups(read: StoreReader, *, limit: int = 200) -> list[LogGroup]:
@@ -331,19 +329,14 @@ def unfinished_evaluations(read: StoreReader) -> list[UnfinishedEvaluation]:
 
 def count_evaluations(read: StoreReader) -> int:
     """How many evaluations are listed."""
-    (row,) = read.rows(
-        CountRow,
-        'SELECT COUNT(*) AS "n" FROM "evaluations" e JOIN "batches" b ON b."runId" = e."id" '
-        'WHERE e."deletedAt" IS NULL',
-    )
-    return int(row["n"])
+    return read.count('"evaluations" e JOIN "batches" b ON b."runId" = e."id" WHERE e."deletedAt" IS NULL')
 
 
 def is_token_used(read: StoreReader, client_token: str) -> bool:
     """Whether an evaluation was opened with a client token."""
     if not client_token:
         return False
-    return bool(read.rows(IdRow, 'SELECT "id" FROM "evaluations" WHERE "clientToken" = ?', (client_token,)))
+    return read.count('"evaluations" WHERE "clientToken" = ?', (client_token,)) > 0
 
 
 # Log streams that results are read from.

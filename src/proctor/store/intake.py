@@ -216,19 +216,6 @@ class BuiltSessions:
         return self
 
 
-class _TraceSession(TypedDict):
-    traceId: str
-    sessionId: str
-
-
-class _Arrival(TypedDict):
-    at: str | None
-
-
-class _DocumentData(TypedDict):
-    data: bytes
-
-
 class _FoundDocument(TypedDict):
     traceId: str
     spanId: str
@@ -258,10 +245,7 @@ class ReceivedSpans:
 
     def oldest_new(self) -> str | None:
         """Arrival of the oldest document that belongs to no session yet; None: there is none."""
-        (row,) = self._read.rows(
-            _Arrival, 'SELECT MIN("arrivedAt") AS "at" FROM "arrivals" WHERE "isNew" = 1'
-        )
-        return row["at"]
+        return self._read.value(str, 'SELECT MIN("arrivedAt") FROM "arrivals" WHERE "isNew" = 1')
 
     def build_sessions(self, build: SessionBuilder, now: datetime) -> BuiltSessions:
         """Build or rebuild the sessions of new documents, a few traces at a time."""
@@ -280,23 +264,22 @@ class ReceivedSpans:
         ordered = list(trace_ids)
         sessions: dict[str, dict[str, None]] = {}
         for chunk in id_pages(sorted(ordered)):
-            for row in self._read.rows(
-                _TraceSession,
+            for trace_id, session_id in self._read.pairs(
                 'SELECT DISTINCT a."traceId", a."sessionId" FROM "arrivals" a '
                 f'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."traceId" IN ({places(chunk)})',
                 chunk,
             ):
-                sessions.setdefault(row["traceId"], {})[row["sessionId"]] = None
+                sessions.setdefault(trace_id, {})[session_id] = None
         return list(dict.fromkeys(each for trace_id in ordered for each in sessions.get(trace_id, ())))
 
     def documents(self, session_id: str) -> Iterator[Document]:
         """The documents that a session was built from."""
-        rows = self._read.rows(
-            _DocumentData,
+        contents = self._read.values(
+            bytes,
             'SELECT "data" FROM "arrivals" WHERE "sessionId" = ? ORDER BY "startedNano", "spanId", "part"',
             (session_id,),
         )
-        return (decompressed(row["data"]) for row in rows)
+        return map(decompressed, contents)
 
     def search(
         self,

@@ -112,10 +112,6 @@ class Listing:
         return array("q", [position for position, status in pairs if status in codes])
 
 
-class _Numbers(TypedDict):
-    numbers: str | None
-
-
 def listing(read: StoreReader, run_id: str, query: ItemQuery) -> Listing:
     """The items that match, in every status, sorted; missing values come last in both directions."""
     on_postgres = uses_postgres(read)
@@ -127,17 +123,18 @@ def listing(read: StoreReader, run_id: str, query: ItemQuery) -> Listing:
     code = " ".join(f"WHEN '{status}' THEN {number}" for number, status in enumerate(STATUSES))
     number = f'"position" * {len(STATUSES)} + CASE "status" {code} END AS "number"'
     joined = "STRING_AGG(CAST(\"number\" AS TEXT), ',')" if on_postgres else 'GROUP_CONCAT("number")'
-    (row,) = read.rows(
-        _Numbers,
+    text = read.value(
+        str,
         # Materialized: SQLite computes a key that is a subquery several times while it sorts.
         f'WITH "keyed" AS MATERIALIZED (SELECT {number}, "position", {by} AS "key" FROM "batch_items" '
         f'WHERE {where}) SELECT {joined} AS "numbers" FROM '
         f'(SELECT "number" FROM "keyed" ORDER BY {ordering}) AS "ordered"',
         (*named, *parameters),
     )
-    numbers = [int(one) for one in row["numbers"].split(",")] if row["numbers"] else []
-    size = len(STATUSES)
-    return Listing(array("q", [one // size for one in numbers]), bytes(one % size for one in numbers))
+    numbers, size = list(map(int, text.split(","))) if text else [], len(STATUSES)
+    return Listing(
+        array("q", [number // size for number in numbers]), bytes(number % size for number in numbers)
+    )
 
 
 def _where(read: StoreReader, run_id: str, query: ItemQuery, on_postgres: bool) -> tuple[str, list[object]]:
@@ -232,37 +229,26 @@ def _expression(order: str, is_postgres: bool) -> tuple[str, list[object]]:
     return f'"{order}"', []
 
 
-class _ItemPosition(TypedDict):
-    position: int
-
-
-class _SessionPlace(TypedDict):
-    position: int
-    sessionId: str | None
-
-
 def position_of(read: StoreReader, run_id: str, session_id: str) -> int | None:
     """Position of the item that a session is an attempt at; None: it is of no item of the run."""
-    rows = read.rows(
-        _ItemPosition,
+    return read.value(
+        int,
         'SELECT i."position" FROM "sessions" s JOIN "batch_items" i '
         'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" = ? AND s."runId" = ?',
         (session_id, run_id),
     )
-    return rows[0]["position"] if rows else None
 
 
 def sessions_at(read: StoreReader, run_id: str, positions: Sequence[int]) -> list[str | None]:
     """The last session of the items at these positions, in the order given; None: not started."""
     if not positions:
         return []
-    rows = read.rows(
-        _SessionPlace,
+    rows = read.pairs(
         'SELECT "position", "sessionId" FROM "batch_items" '
         f'WHERE "runId" = ? AND "position" IN ({places(positions)})',
         (run_id, *positions),
     )
-    sessions = {row["position"]: row["sessionId"] for row in rows}
+    sessions = dict(rows)
     return [sessions.get(position) for position in positions]
 
 

@@ -13,7 +13,7 @@ from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
 from proctor.json_values import CamelJson, JsonObject
 from proctor.store.codec import cut, head
 from proctor.store.database import extended, id_pages, literals, places
-from proctor.store.reader import IdRow, StoreReader, uses_postgres
+from proctor.store.reader import StoreReader, uses_postgres
 
 SHOWN_CHARACTERS = 300
 """Of a prompt or an error in a list."""
@@ -100,19 +100,6 @@ class PageItem(_ItemPageColumns):
     """Null: not requested, or not started."""
 
 
-class _ItemId(TypedDict):
-    itemId: str | None
-
-
-class _StatusCount(TypedDict):
-    status: str
-    n: int
-
-
-class _Factors(TypedDict):
-    factors: str
-
-
 class AgentModelCount(TypedDict):
     """The items of one pair of agent and model."""
 
@@ -159,43 +146,27 @@ def items_by_id(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Page
 
 def running_ids(read: StoreReader, run_id: str, *, limit: int) -> set[str]:
     """Ids of running items."""
-    rows = read.rows(
-        IdRow,
-        'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" = ? LIMIT ?',
-        (run_id, RUNNING, limit),
-    )
-    return {row["id"] for row in rows}
+    sql = 'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" = ? LIMIT ?'
+    return set(read.values(str, sql, (run_id, RUNNING, limit)))
 
 
 def items_started_since(read: StoreReader, run_id: str, moment: str, *, limit: int) -> set[str]:
     """Ids of items with an attempt that started at or after a time."""
-    rows = read.rows(
-        _ItemId,
-        'SELECT "itemId" FROM "sessions" WHERE "startedAt" >= ? AND "runId" = ? LIMIT ?',
-        (moment, run_id, limit),
-    )
-    return {row["itemId"] for row in rows if row["itemId"]}
+    sql = 'SELECT "itemId" FROM "sessions" WHERE "startedAt" >= ? AND "runId" = ? LIMIT ?'
+    return set(filter(None, read.values(str, sql, (moment, run_id, limit))))
 
 
 def status_counts(read: StoreReader, run_id: str) -> dict[str, int]:
     """How many items there are in each status; every status is there."""
-    rows = read.rows(
-        _StatusCount,
-        'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? GROUP BY "status"',
-        (run_id,),
-    )
-    return dict.fromkeys(STATUSES, 0) | {row["status"]: row["n"] for row in rows}
+    sql = 'SELECT "status", COUNT(*) FROM "batch_items" WHERE "runId" = ? GROUP BY "status"'
+    return dict.fromkeys(STATUSES, 0) | dict(read.pairs(sql, (run_id,)))
 
 
 def unfinished_count(read: StoreReader, run_id: str) -> int:
     """How many items have no result yet. The index by status has them together: others are not read."""
-    rows = read.rows(
-        _StatusCount,
-        'SELECT "status", COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? '
-        f'AND "status" IN ({literals([QUEUED, RUNNING])}) GROUP BY "status"',
-        (run_id,),
+    return read.count(
+        f'"batch_items" WHERE "runId" = ? AND "status" IN ({literals([QUEUED, RUNNING])})', (run_id,)
     )
-    return sum(row["n"] for row in rows)
 
 
 def agent_model_counts(read: StoreReader, run_id: str) -> list[AgentModelCount]:
@@ -313,27 +284,21 @@ def change_sizes(read: StoreReader, run_id: str, ids: Sequence[str]) -> list[Cha
     return sizes
 
 
-class _ModelName(TypedDict):
-    model: str
-
-
 def mock_models(read: StoreReader, run_id: str) -> list[str]:
     """The models of the sessions of a batch that were mocks."""
-    rows = read.rows(
-        _ModelName, 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "isMock" = 1', (run_id,)
-    )
-    return sorted(row["model"] for row in rows)
+    sql = 'SELECT DISTINCT "model" FROM "sessions" WHERE "runId" = ? AND "isMock" = 1'
+    return sorted(read.values(str, sql, (run_id,)))
 
 
 def factor_names(read: StoreReader, run_id: str) -> list[str]:
     """The factors of the first thousand items."""
-    rows = read.rows(
-        _Factors,
+    texts = read.values(
+        str,
         'SELECT DISTINCT "factors" FROM (SELECT "factors" FROM "batch_items" WHERE "runId" = ? '
         'ORDER BY "position" LIMIT 1000) AS "some"',
         (run_id,),
     )
-    return sorted({name for row in rows for name in json.loads(row["factors"])})
+    return sorted({name for text in texts for name in json.loads(text)})
 
 
 def level_of(factor: str, *, is_postgres: bool, items: str = '"batch_items"') -> tuple[str, list[object]]:

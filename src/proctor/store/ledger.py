@@ -100,11 +100,8 @@ def overrun_row(run_id: str, holder: str, model: str, now: datetime) -> tuple[ob
 
 def _overrun_models(connection: Connection) -> tuple[str, ...]:
     # By the prefix of the key, in any collation: the ledger has no index of kinds.
-    rows = connection.rows(
-        'SELECT DISTINCT "itemId" FROM "ledger" WHERE "sessionId" >= ? AND "sessionId" < ? AND "kind" = ?',
-        ("overrun", "overruo", "overrun"),
-    )
-    return tuple(row["itemId"] for row in rows)
+    sql = 'SELECT DISTINCT "itemId" FROM "ledger" WHERE "sessionId" >= ? AND "sessionId" < ? AND "kind" = ?'
+    return tuple(connection.values(str, sql, ("overrun", "overruo", "overrun")))
 
 
 def _is_short(left_usd: float, least_usd: float) -> bool:
@@ -132,12 +129,12 @@ def release(connection: Connection, run_id: str, holder: str, now: datetime) -> 
 
 def holders(connection: Connection, run_id: str) -> list[str]:
     """The processes that have spent money of a batch, or of its items, and have not closed their accounts."""
-    rows = connection.rows(
+    return connection.values(
+        str,
         'SELECT "holder" FROM "ledger" WHERE "runId" = ? GROUP BY "holder" '
         "HAVING SUM(CASE WHEN \"kind\" = 'close' THEN 1 ELSE 0 END) = 0",
         (run_id,),
     )
-    return [row["holder"] for row in rows]
 
 
 def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: datetime) -> None:
@@ -153,12 +150,10 @@ def settle_open_attempts(connection: Connection, run_id: str, holder: str, now: 
         (run_id, holder),
     )
     for row in attempts:
-        (known,) = connection.rows(
-            'SELECT COALESCE(SUM("costUsd"), 0) AS "usd" FROM "model_calls" WHERE "sessionId" = ?',
-            (row["sessionId"],),
-        )
+        sql = 'SELECT SUM("costUsd") FROM "model_calls" WHERE "sessionId" = ?'
+        known_usd = connection.value(float, sql, (row["sessionId"],)) or 0.0
         running = row["running"] if row["running"] > ROUNDING_USD else 0.0
-        amounts = ("estimate", -row["reserved"], known["usd"] + running, holder)
+        amounts = ("estimate", -row["reserved"], known_usd + running, holder)
         connection.insert(
             "ledger",
             (row["sessionId"], ESTIMATE_POSITION, run_id, row["itemId"], timestamp(now), *amounts),
@@ -206,12 +201,8 @@ def _check_not_closed(connection: Connection, run_id: str, holder: str, now: dat
 
 
 def _is_closed(connection: Connection, run_id: str, holder: str) -> bool:
-    return bool(
-        connection.rows(
-            'SELECT 1 FROM "ledger" WHERE "runId" = ? AND "holder" = ? AND "kind" = ? LIMIT 1',
-            (run_id, holder, "close"),
-        )
-    )
+    sql = 'SELECT 1 FROM "ledger" WHERE "runId" = ? AND "holder" = ? AND "kind" = ? LIMIT 1'
+    return connection.value(int, sql, (run_id, holder, "close")) is not None
 
 
 def _left(connection: Connection, run_id: str, limits: MoneyLimits) -> tuple[float, str]:
@@ -227,10 +218,8 @@ def _left(connection: Connection, run_id: str, limits: MoneyLimits) -> tuple[flo
 
 def _correct_closed(connection: Connection, run_id: str, now: datetime) -> None:
     """Count the costs of imported results, which no process has drawn, and of late settlements."""
-    late = connection.rows(
-        'SELECT DISTINCT "holder" FROM "ledger" WHERE "runId" = ? AND "kind" = ?', (run_id, "estimate")
-    )
-    for holder in {"", *(row["holder"] for row in late)}:
+    sql = 'SELECT DISTINCT "holder" FROM "ledger" WHERE "runId" = ? AND "kind" = ?'
+    for holder in {"", *connection.values(str, sql, (run_id, "estimate"))}:
         drawn = _sum(connection, "reservedUsd", f'"runId" = ? AND "holder" = ? AND {_DRAWN}', run_id, holder)
         spent = _sum(connection, "spentUsd", f'"runId" = ? AND "holder" = ? AND {SPENT}', run_id, holder)
         is_closed = not holder or _is_closed(connection, run_id, holder)
@@ -288,18 +277,13 @@ def _open_holders(connection: Connection, but: str) -> list[Row]:
 
 def _enter(connection: Connection, run_id: str, holder: str, kind: str, usd: float, now: datetime) -> None:
     session_id = holder or f"earlier:{run_id}"
-    (last,) = connection.rows(
-        'SELECT COALESCE(MAX("position"), 0) AS "n" FROM "ledger" WHERE "sessionId" = ?', (session_id,)
-    )
-    row = (session_id, last["n"] + 1, run_id, "", timestamp(now), kind, usd, 0.0, holder)
+    last = connection.value(int, 'SELECT MAX("position") FROM "ledger" WHERE "sessionId" = ?', (session_id,))
+    row = (session_id, (last or 0) + 1, run_id, "", timestamp(now), kind, usd, 0.0, holder)
     connection.insert("ledger", row)
 
 
 def _sum(connection: Connection, column: str, where: str, *parameters: str) -> float:
-    (row,) = connection.rows(
-        f'SELECT COALESCE(SUM("{column}"), 0) AS "usd" FROM "ledger" WHERE {where}', parameters
-    )
-    return float(row["usd"])
+    return connection.value(float, f'SELECT SUM("{column}") FROM "ledger" WHERE {where}', parameters) or 0.0
 
 
 # Rate limits shared by the processes on one store.

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, overload
 
 from proctor.errors import NotFound
 from proctor.item import QUEUED, RUNNING, STATUSES
@@ -37,7 +37,6 @@ from proctor.store.tables import (
     MetricRow,
     ModelCallRow,
     PoolRow,
-    ResourceRow,
     ScoreRow,
     SessionRow,
     ToolCallRow,
@@ -121,13 +120,6 @@ class BatchTotals(ItemTotals):
     toolCalls: int
 
 
-class MoneyRow(TypedDict):
-    """Reserved and spent USD."""
-
-    reserved: float
-    spent: float
-
-
 class QueuedItem(ItemRow):
     """An item to run."""
 
@@ -153,32 +145,10 @@ class ItemInput(TypedDict):
     startedAt: str | None
 
 
-class RunIdRow(TypedDict):
-    """The id of a batch."""
-
-    runId: str
-
-
-class IdRow(TypedDict):
-    """An id."""
-
-    id: str
-
-
-class CountRow(TypedDict):
-    """A number of rows."""
-
-    n: int
-
-
 class _RequestText(TypedDict):
     sessionId: str
     request: str
     requestBlob: NotRequired[str | None]
-
-
-class _BlobData(TypedDict):
-    data: bytes
 
 
 class StoreReader:
@@ -194,6 +164,22 @@ class StoreReader:
     def rows(self, shape: type[R], sql: str, parameters: Sequence[object] = ()) -> list[R]:  # noqa: ARG002
         """The rows of a query, of which each has the keys of `shape`. For `store/` only."""
         return cast("list[R]", self._connection.rows(sql, parameters))
+
+    def values(self, kind: type[R], sql: str, parameters: Sequence[object] = ()) -> list[R]:
+        """The values of the only column of a query. For `store/` only."""
+        return self._connection.values(kind, sql, parameters)
+
+    def value(self, kind: type[R], sql: str, parameters: Sequence[object] = ()) -> R | None:
+        """The first of them; None: there is no row, or it is null. For `store/` only."""
+        return self._connection.value(kind, sql, parameters)
+
+    def pairs(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, Any]]:
+        """The rows of a query with two columns of different names. For `store/` only."""
+        return [(first, second) for first, second in self._connection.tuples(sql, parameters)]
+
+    def count(self, source: str, parameters: Sequence[object] = ()) -> int:
+        """How many rows a table has, or those that meet a condition after it. For `store/` only."""
+        return self._connection.count(source, parameters)
 
     def is_one_of(self, column: str, place: str, texts: Iterable[str]) -> tuple[str, list[object]]:
         """A condition on an encrypted column, and its parameters. For `store/` only."""
@@ -251,13 +237,12 @@ class StoreReader:
 
     def batch_of_plan(self, plan_path: str, plan_digest: str) -> str | None:
         """The newest batch made from this plan: the same file, or the same text."""
-        rows = self.rows(
-            RunIdRow,
+        return self.value(
+            str,
             'SELECT "runId" FROM "batches" WHERE "planPath" = ? OR "planDigest" = ? '
             'ORDER BY "createdAt" DESC LIMIT 1',
             (plan_path, plan_digest),
         )
-        return rows[0]["runId"] if rows else None
 
     def totals(self, run_id: str) -> BatchTotals:
         """How many items are in each status, and their tokens, tool calls and cost."""
@@ -272,13 +257,12 @@ class StoreReader:
 
     def reserved_and_spent(self, run_id: str) -> tuple[float, float]:
         """USD reserved for running attempts of a batch, and USD spent."""
-        (row,) = self.rows(
-            MoneyRow,
-            'SELECT COALESCE(SUM("reservedUsd"), 0) AS "reserved", COALESCE(SUM("spentUsd"), 0) AS "spent" '
+        ((reserved, spent),) = self.pairs(
+            'SELECT SUM("reservedUsd") AS "reserved", SUM("spentUsd") AS "spent" '
             f'FROM "ledger" WHERE "runId" = ? AND {SPENT}',
             (run_id,),
         )
-        return max(0.0, float(row["reserved"])), float(row["spent"])
+        return max(0.0, reserved or 0.0), spent or 0.0
 
     def pools(self, run_id: str) -> list[PoolRow]:
         """The use of each provider by a running batch, by all its worker processes together."""
@@ -312,8 +296,7 @@ class StoreReader:
     def count_items(self, run_id: str, selection: ItemFilter) -> int:
         """Count the items that match a filter."""
         where, parameters = item_where(run_id, selection)
-        (row,) = self.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE {where}', parameters)
-        return int(row["n"])
+        return self.count(f'"batch_items" WHERE {where}', parameters)
 
     def queued(self, run_id: str, *, after: int, limit: int) -> list[QueuedItem]:
         """The next items to run, in plan order, each with the number of its earlier attempts."""
@@ -367,15 +350,13 @@ class StoreReader:
 
     def resource(self, run_id: str, digest: str) -> str | None:
         """The content of a batch's resource; None: it has none with this digest."""
-        rows = self.rows(
-            ResourceRow, 'SELECT * FROM "run_resources" WHERE "runId" = ? AND "digest" = ?', (run_id, digest)
+        return self.value(
+            str, 'SELECT "content" FROM "run_resources" WHERE "runId" = ? AND "digest" = ?', (run_id, digest)
         )
-        return rows[0]["content"] if rows else None
 
     def resource_digests(self, run_id: str) -> set[str]:
         """The digests of a batch's resources."""
-        rows = self._connection.rows('SELECT "digest" FROM "run_resources" WHERE "runId" = ?', (run_id,))
-        return {row["digest"] for row in rows}
+        return set(self.values(str, 'SELECT "digest" FROM "run_resources" WHERE "runId" = ?', (run_id,)))
 
     def session(self, session_id: str) -> SessionRow:
         """One session, by its id or an unambiguous prefix, its name, its branch, or its source's id; or the
@@ -430,10 +411,9 @@ class StoreReader:
     def session_ids(self, scope: Scope) -> list[str]:
         """The ids of the sessions of a scope, oldest first."""
         where, parameters = session_where(scope)
-        rows = self.rows(
-            IdRow, f'SELECT s."id" FROM "sessions" s WHERE {where} ORDER BY s."startedAt", s."id"', parameters
+        return self.values(
+            str, f'SELECT s."id" FROM "sessions" s WHERE {where} ORDER BY s."startedAt", s."id"', parameters
         )
-        return [row["id"] for row in rows]
 
     def imported_session_ids(self, *, log_group: str = "", before: datetime | None = None) -> list[str]:
         """The imported sessions of a log group, or of all; `before`: those that ended earlier."""
@@ -444,12 +424,10 @@ class StoreReader:
         if before is not None:
             parts.append('COALESCE("finishedAt", "startedAt") < ?')
             parameters.append(timestamp(before))
-        rows = self.rows(
-            IdRow,
-            f'SELECT "id" FROM "sessions" WHERE {" AND ".join(parts)} ORDER BY "startedAt", "id"',
-            parameters,
+        where = " AND ".join(parts)
+        return self.values(
+            str, f'SELECT "id" FROM "sessions" WHERE {where} ORDER BY "startedAt", "id"', parameters
         )
-        return [row["id"] for row in rows]
 
     @overload
     def of_session(self, table: Literal["iterations"], session_id: str) -> list[IterationRow]: ...
@@ -626,8 +604,8 @@ class StoreReader:
 
     def blob(self, digest: str) -> str:
         """A long text by its digest."""
-        rows = self.rows(_BlobData, 'SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
-        return zlib.decompress(rows[0]["data"]).decode() if rows else ""
+        data = self.value(bytes, 'SELECT "data" FROM "blobs" WHERE "digest" = ?', (digest,))
+        return zlib.decompress(data).decode() if data else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -704,10 +682,6 @@ def _known(table: str) -> str:
     return table
 
 
-class _Truth(TypedDict):
-    truth: str
-
-
 def seconds_between(start: str, end: str, *, is_postgres: bool) -> str:
     """The seconds between two columns of timestamps, as an expression; 0 where the clock was set back."""
     if is_postgres:
@@ -722,5 +696,4 @@ def seconds_between(start: str, end: str, *, is_postgres: bool) -> str:
 def uses_postgres(read: StoreReader) -> bool:
     """Whether the store is a PostgreSQL database."""
     # SQLite has no booleans: the comparison yields 1 there.
-    (answer,) = read.rows(_Truth, 'SELECT CAST(1 = 1 AS TEXT) AS "truth"')
-    return bool(answer["truth"] == "true")
+    return read.value(str, "SELECT CAST(1 = 1 AS TEXT)") == "true"

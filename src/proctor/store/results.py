@@ -316,21 +316,11 @@ def of_selection(selection: "Selection") -> list[ScoredSessions]:
     return sources
 
 
-class SettledItem(TypedDict):
-    """The id of an item that a resume leaves alone."""
-
-    id: str
-
-
 def settled_items(read: StoreReader, run_id: str, again: RetrySelection) -> set[str]:
     """The ids of the items that resuming a run does not execute."""
     condition, parameters = executed_again(again)
-    rows = read.stream(
-        SettledItem,
-        f'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" <> ? AND NOT ({condition})',
-        (run_id, QUEUED, *parameters),
-    )
-    return {row["id"] for row in rows}
+    sql = f'SELECT "id" FROM "batch_items" WHERE "runId" = ? AND "status" <> ? AND NOT ({condition})'
+    return set(read.values(str, sql, (run_id, QUEUED, *parameters)))
 
 
 _SCORE = 'sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."value"'
@@ -365,20 +355,14 @@ def timed_score_columns(
     )
 
 
-class _OneRow(TypedDict):
-    """A row that exists."""
-
-    one: int
-
-
 def has_evaluations(read: StoreReader) -> bool:
     """Whether any session of the store was scored later: if not, no item has to be looked up."""
-    return bool(read.rows(_OneRow, 'SELECT 1 AS "one" FROM "scores" WHERE "scoredSessionId" > \'\' LIMIT 1'))
+    return read.value(int, 'SELECT 1 FROM "scores" WHERE "scoredSessionId" > \'\' LIMIT 1') is not None
 
 
 def has_metrics(read: StoreReader) -> bool:
     """Whether any session of the store measured numbers."""
-    return bool(read.rows(_OneRow, 'SELECT 1 AS "one" FROM "metrics" LIMIT 1'))
+    return read.value(int, 'SELECT 1 FROM "metrics" LIMIT 1') is not None
 
 
 def metric_columns(read: StoreReader, source: ScoredSessions) -> Iterator[MetricColumns]:

@@ -16,7 +16,7 @@ from proctor.json_values import as_map, as_text
 from proctor.store.batches import ABORTED, INTERRUPTED, moment, with_current_status
 from proctor.store.codec import contains
 from proctor.store.database import id_pages, places, substring_pattern
-from proctor.store.reader import CountRow, ItemTotals, RunIdRow, StatusSums, StoreReader, summed
+from proctor.store.reader import ItemTotals, StatusSums, StoreReader, summed
 from proctor.store.tables import BatchRow
 from proctor.store.writer import is_alive, timestamp
 
@@ -81,10 +81,6 @@ class RunTotals(ItemTotals):
     """Successes that nothing checked."""
 
 
-class _JobName(TypedDict):
-    job: str
-
-
 class LastChange(TypedDict):
     """When the newest batch was created, and when the last one ended; None: never."""
 
@@ -105,8 +101,7 @@ class RunFilter:
 def count_batches(read: StoreReader, selection: RunFilter, now: datetime) -> int:
     """Count the batches that match a filter."""
     where, parameters = _where(read, selection, now)
-    (row,) = read.rows(CountRow, f'SELECT COUNT(*) AS "n" FROM "batches" WHERE {where}', parameters)
-    return int(row["n"])
+    return read.count(f'"batches" WHERE {where}', parameters)
 
 
 def page_of_batches(
@@ -205,44 +200,33 @@ def evaluators_of(read: StoreReader, run_ids: Sequence[str]) -> dict[str, list[s
     """The evaluators of evaluations, by run."""
     evaluators: dict[str, dict[str, None]] = {}
     for part in id_pages(list(run_ids)):
-        rows = read.rows(
-            _ItemFactors,
-            f'SELECT DISTINCT "runId", "factors" FROM "batch_items" WHERE {_is_one_of("runId", part)}',
-            part,
-        )
-        for row in rows:
-            if name := as_text(as_map(json.loads(row["factors"])), "evaluator"):
-                evaluators.setdefault(row["runId"], {})[name] = None
+        sql = f'SELECT DISTINCT "runId", "factors" FROM "batch_items" WHERE {_is_one_of("runId", part)}'
+        for run_id, factors in read.pairs(sql, part):
+            if name := as_text(as_map(json.loads(factors)), "evaluator"):
+                evaluators.setdefault(run_id, {})[name] = None
     return {run_id: list(names) for run_id, names in evaluators.items()}
-
-
-class _CutOff(TypedDict):
-    runId: str
-    n: int
 
 
 def cut_off_counts(read: StoreReader, run_ids: Sequence[str]) -> dict[str, int]:
     """How many items of each batch an abort ended before they finished; batches without any are missing."""
     if not run_ids:
         return {}
-    rows = read.rows(
-        _CutOff,
-        f'SELECT "runId", COUNT(*) AS "n" FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} '
+    counts = read.pairs(
+        f'SELECT "runId", COUNT(*) FROM "batch_items" WHERE {_is_one_of("runId", run_ids)} '
         'AND "status" = ? AND "reason" = ? GROUP BY "runId"',
         (*run_ids, ERROR, ABORTED),
     )
-    return {row["runId"]: row["n"] for row in rows}
+    return dict(counts)
 
 
 def distinct_jobs(read: StoreReader) -> list[str]:
     """The job types of all batches."""
-    return [row["job"] for row in read.rows(_JobName, 'SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')]
+    return read.values(str, 'SELECT DISTINCT "job" FROM "batches" ORDER BY "job"')
 
 
 def batch_of_plan_file(read: StoreReader, plan_path: str) -> str | None:
     """A batch created from this plan file; None: there is none."""
-    rows = read.rows(RunIdRow, 'SELECT "runId" FROM "batches" WHERE "planPath" = ? LIMIT 1', (plan_path,))
-    return str(rows[0]["runId"]) if rows else None
+    return read.value(str, 'SELECT "runId" FROM "batches" WHERE "planPath" = ? LIMIT 1', (plan_path,))
 
 
 def batches_of_job(read: StoreReader, job: str) -> list[BatchRow]:
@@ -254,10 +238,7 @@ def batches_of_job(read: StoreReader, job: str) -> list[BatchRow]:
 
 def run_ids_of_job(read: StoreReader, job: str) -> list[str]:
     """Ids of the batches of one job type, newest first."""
-    rows = read.rows(
-        RunIdRow, 'SELECT "runId" FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC', (job,)
-    )
-    return [row["runId"] for row in rows]
+    return read.values(str, 'SELECT "runId" FROM "batches" WHERE "job" = ? ORDER BY "createdAt" DESC', (job,))
 
 
 def last_change(read: StoreReader) -> LastChange:

@@ -9,7 +9,7 @@ from proctor.item import FINISHED, SUCCESS
 from proctor.score import Level
 from proctor.store.codec import contains
 from proctor.store.database import extended, id_pages, literals, places, substring_pattern
-from proctor.store.reader import CountRow, StoreReader
+from proctor.store.reader import StoreReader
 from proctor.store.tables import ScoreRow
 
 _FINISHED = literals(FINISHED)
@@ -100,15 +100,14 @@ def sessions_page(
         "LIMIT ? OFFSET ?",
         (*parameters, run_id, substring_pattern(selection.search), limit, offset),
     )
-    (counted,) = read.rows(
-        CountRow,
-        'SELECT COUNT(DISTINCT "prompt") AS "n" FROM "batch_items" '
-        f'WHERE "runId" = ? AND {contains("prompt")}',
+    count = read.value(
+        int,
+        f'SELECT COUNT(DISTINCT "prompt") FROM "batch_items" WHERE "runId" = ? AND {contains("prompt")}',
         (run_id, substring_pattern(selection.search)),
     )
     return [
         extended(SessionLowest, row, sessionId=json.loads(row["settings"])["session"]) for row in rows
-    ], counted["n"]
+    ], count or 0
 
 
 def scores_by_session(read: StoreReader, run_id: str, prompts: Sequence[str]) -> list[SessionScores]:
@@ -174,12 +173,8 @@ def items_page(read: StoreReader, run_id: str, position: int, size: int) -> list
         (run_id, position, position + size),
     )
     if not rows:
-        (further,) = read.rows(
-            CountRow,
-            'SELECT COUNT(*) AS "n" FROM "batch_items" WHERE "runId" = ? AND "position" >= ?',
-            (run_id, position),
-        )
-        return [] if further["n"] else None
+        is_last = not read.count('"batch_items" WHERE "runId" = ? AND "position" >= ?', (run_id, position))
+        return None if is_last else []
     return rows
 
 
@@ -233,21 +228,15 @@ def evaluated_calls(read: StoreReader, ids: Sequence[str]) -> dict[tuple[str, st
     return {(row["sessionId"], row["callId"] or f"call-{row['position']}"): row for row in rows}
 
 
-class _FailedSessions(TypedDict):
-    total: int
-    failed: int
-
-
 def failed_sessions(read: StoreReader, run_id: str) -> tuple[int, int]:
     """How many sessions have an item that did not succeed, and how many sessions there are."""
-    (row,) = read.rows(
-        _FailedSessions,
-        'SELECT COUNT(*) AS "total", COALESCE(SUM("bad"), 0) AS "failed" FROM (SELECT '
+    ((failed, total),) = read.pairs(
+        'SELECT COALESCE(SUM("bad"), 0), COUNT(*) FROM (SELECT '
         'MAX(CASE WHEN "status" = ? THEN 0 ELSE 1 END) AS "bad" FROM "batch_items" WHERE "runId" = ? '
         'GROUP BY "prompt") s',
         (SUCCESS, run_id),
     )
-    return int(row["failed"]), int(row["total"])
+    return int(failed), int(total)
 
 
 class ResultHeader(TypedDict):
@@ -381,21 +370,15 @@ def judged_sessions(read: StoreReader, run_id: str, among: Sequence[str]) -> set
     """Which of some sessions an evaluation has judged, by the id in the store or the external id."""
     judged: set[str] = set()
     for names in id_pages(among):
-        rows = read.rows(
-            _JudgedName,
-            'SELECT DISTINCT sc."scoredSessionId" AS "id", j."externalId" AS "name" FROM "batch_items" i '
+        rows = read.pairs(
+            'SELECT DISTINCT sc."scoredSessionId", j."externalId" FROM "batch_items" i '
             'JOIN "scores" sc ON sc."sessionId" = i."sessionId" '
             'LEFT JOIN "sessions" j ON j."id" = sc."scoredSessionId" WHERE i."runId" = ? '
             f'AND (sc."scoredSessionId" IN ({places(names)}) OR j."externalId" IN ({places(names)}))',
             (run_id, *names, *names),
         )
-        judged |= {name for row in rows for name in (row["id"], row["name"] or "") if name in names}
+        judged |= {name for row in rows for name in row if name in names}
     return judged
-
-
-class _JudgedName(TypedDict):
-    id: str
-    name: str | None
 
 
 class FirstItem(TypedDict):
@@ -463,14 +446,13 @@ class _Ignored(TypedDict):
 
 def ignored_references(read: StoreReader, run_id: str) -> list[tuple[str, list[str]]]:
     """Evaluators with members of the ground truth that they did not use."""
-    rows = read.rows(
-        _Ignored,
+    rows = read.pairs(
         'SELECT sc."evaluator", sc."ignored" FROM "batch_items" i '
         'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? '
         'GROUP BY sc."evaluator", sc."ignored" ORDER BY sc."evaluator", sc."ignored"',
         (run_id,),
     )
-    return [(row["evaluator"], json.loads(row["ignored"] or "[]")) for row in rows]
+    return [(evaluator, json.loads(ignored or "[]")) for evaluator, ignored in rows]
 
 
 _TARGETS = {

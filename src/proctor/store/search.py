@@ -130,26 +130,20 @@ def parse_query(text: str) -> list[SearchTerm]:
 
 def forget(connection: Connection, sessions: str, parameters: Sequence[object]) -> None:
     """Remove sessions from the index; `sessions` is a query of their ids, or placeholders."""
-    rows = connection.rows(
-        f'SELECT "number" FROM "search_sessions" WHERE "sessionId" IN ({sessions})', parameters
-    )
-    if not rows:
+    sql = f'SELECT "number" FROM "search_sessions" WHERE "sessionId" IN ({sessions})'
+    numbers = connection.values(int, sql, parameters)
+    if not numbers:
         return
     connection.lock_table("search_sessions")
-    connection.run_many(
-        'DELETE FROM "search_texts" WHERE "rowid" BETWEEN ? AND ?', [_rows_of(row["number"]) for row in rows]
-    )
-    connection.run_many(
-        'DELETE FROM "search_sessions" WHERE "number" = ?', [(row["number"],) for row in rows]
-    )
+    connection.run_many('DELETE FROM "search_texts" WHERE "rowid" BETWEEN ? AND ?', map(_rows_of, numbers))
+    connection.run_many('DELETE FROM "search_sessions" WHERE "number" = ?', [(number,) for number in numbers])
 
 
 def _merge_some(connection: Connection, pages: int) -> int:
     """Merge some pages of the index; the number of changes."""
-    (before,) = connection.rows('SELECT total_changes() AS "n"')
+    before = connection.value(int, "SELECT total_changes()") or 0
     connection.run('INSERT INTO "search_texts" ("search_texts", "rank") VALUES (\'merge\', ?)', (pages,))
-    (after,) = connection.rows('SELECT total_changes() AS "n"')
-    return int(after["n"] - before["n"])
+    return (connection.value(int, "SELECT total_changes()") or 0) - before
 
 
 def _rows_of(number: int) -> tuple[int, int]:
@@ -181,9 +175,8 @@ class SearchIndex:
     def state(self) -> IndexState:
         """How many sessions are indexed, and how many are not."""
         connection = self._plain.connection()
-        (indexed,) = connection.rows('SELECT COUNT(*) AS "n" FROM "search_sessions"')
-        (pending,) = connection.rows(f'SELECT COUNT(*) AS "n" {_PENDING}')
-        return IndexState(indexed=indexed["n"], pending=pending["n"])
+        pending = connection.value(int, f"SELECT COUNT(*) {_PENDING}") or 0
+        return IndexState(indexed=connection.count('"search_sessions"'), pending=pending)
 
     def update(
         self, *, seconds: float | None = None, on_progress: Callable[[IndexState], None] = lambda _: None
@@ -198,7 +191,7 @@ class SearchIndex:
             return state
         try:
             self._prepare(connection)
-            while ids := [row["id"] for row in connection.rows(f'SELECT s."id" {_PENDING} {_NEWEST_FIRST}')]:
+            while ids := connection.values(str, f'SELECT s."id" {_PENDING} {_NEWEST_FIRST}'):
                 while ids:
                     done = in_transaction(connection, partial(self._add, connection, ids[:PAGE_SESSIONS]))
                     ids = ids[done:]
@@ -290,8 +283,8 @@ class SearchIndex:
     def _add(self, connection: Connection, session_ids: Sequence[str]) -> int:
         """Index the first of some sessions in one transaction; return how many."""
         connection.lock_table("search_sessions")
-        (last,) = connection.rows('SELECT COALESCE(MAX("number"), 0) AS "n" FROM "search_sessions"')
-        number, size, done = last["n"], 0, 0
+        number = connection.value(int, 'SELECT MAX("number") FROM "search_sessions"') or 0
+        size = done = 0
         deadline = time.monotonic() + HOLD_SECONDS
         for session_id in session_ids:
             if size > PAGE_CHARACTERS or (done and time.monotonic() > deadline):

@@ -14,7 +14,7 @@ from typing import TypedDict
 from proctor.errors import UsageError
 from proctor.item import ERROR, RUNNING
 from proctor.store.database import escape_like, places
-from proctor.store.reader import IdRow, StoreReader
+from proctor.store.reader import StoreReader
 from proctor.store.writer import timestamp
 
 
@@ -72,14 +72,12 @@ Sessions = LogGroupSessions | OwnSessions | FileSessions
 def session_ids(read: StoreReader, sessions: Sessions) -> list[str]:
     """Ids of the finished sessions of a source, the most recent first."""
     where, parameters = _source_condition(sessions)
-    # Streamed: of a hundred thousand sessions, only the ids are in memory.
-    rows = read.stream(
-        IdRow,
+    return read.values(
+        str,
         f'SELECT s."id" FROM "sessions" s WHERE {where} AND s."status" <> ? '
         'ORDER BY COALESCE(s."finishedAt", s."startedAt") DESC, s."id"',
         (*parameters, RUNNING),
     )
-    return [row["id"] for row in rows]
 
 
 def _source_condition(sessions: Sessions) -> tuple[str, list[object]]:

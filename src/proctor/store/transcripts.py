@@ -16,7 +16,7 @@ from proctor.errors import NotFound
 from proctor.json_values import CamelJson
 from proctor.store.codec import head
 from proctor.store.database import Row
-from proctor.store.reader import CountRow, StoreReader
+from proctor.store.reader import StoreReader
 from proctor.store.tables import IterationRow, MetricRow, ScoreRow
 
 HEAD_CHARACTERS = 4000
@@ -52,25 +52,6 @@ _PLAIN = {
 }
 
 
-class _Extent(TypedDict):
-    last: int
-    n: int
-
-
-class _LongText(TypedDict):
-    text: str
-    blob: str | None
-
-
-class _SizedBlob(TypedDict):
-    size: int
-    data: bytes
-
-
-class _CommitSha(TypedDict):
-    commitSha: str
-
-
 class MetricPoint(TypedDict):
     """A number measured at a step."""
 
@@ -99,10 +80,6 @@ class RunningTotals(TypedDict):
     completionTokens: int
     reasoningTokens: int
     costUsd: float | None
-
-
-class _ToolCalls(TypedDict):
-    toolCalls: int
 
 
 class SessionSoFar(RunningTotals):
@@ -292,22 +269,15 @@ def extent(read: StoreReader, session_id: str) -> tuple[int, int]:
     """The position of a session's last event, and how many events it has."""
     last = count = 0
     for table in PARTS:
-        (row,) = read.rows(
-            _Extent,
-            f'SELECT COALESCE(MAX("position"), 0) AS "last", COUNT(*) AS "n" FROM "{table}" '
-            'WHERE "sessionId" = ?',
-            (session_id,),
-        )
-        last, count = max(last, row["last"]), count + row["n"]
+        sql = f'SELECT COALESCE(MAX("position"), 0), COUNT(*) FROM "{table}" WHERE "sessionId" = ?'
+        ((position, number),) = read.pairs(sql, (session_id,))
+        last, count = max(last, position), count + number
     return last, count
 
 
 def step_count(read: StoreReader, session_id: str) -> int:
     """How many steps of a session have ended."""
-    (row,) = read.rows(
-        CountRow, 'SELECT COUNT(*) AS "n" FROM "iterations" WHERE "sessionId" = ?', (session_id,)
-    )
-    return int(row["n"])
+    return read.count('"iterations" WHERE "sessionId" = ?', (session_id,))
 
 
 def running_totals(read: StoreReader, session_id: str) -> SessionSoFar:
@@ -321,12 +291,9 @@ def running_totals(read: StoreReader, session_id: str) -> SessionSoFar:
         'FROM "model_calls" WHERE "sessionId" = ?',
         (session_id,),
     )
-    (tools,) = read.rows(
-        _ToolCalls, 'SELECT COUNT(*) AS "toolCalls" FROM "tool_calls" WHERE "sessionId" = ?', (session_id,)
-    )
     return {
         **totals,
-        "toolCalls": tools["toolCalls"],
+        "toolCalls": read.count('"tool_calls" WHERE "sessionId" = ?', (session_id,)),
         "totalTokens": totals["promptTokens"] + totals["completionTokens"],
     }
 
@@ -352,13 +319,13 @@ def metrics_over_steps(read: StoreReader, session_id: str) -> list[MetricPoint]:
 
 def last_commit(read: StoreReader, session_id: str) -> str:
     """The last commit of a session; empty when it made none."""
-    rows = read.rows(
-        _CommitSha,
+    last = read.value(
+        str,
         'SELECT "commitSha" FROM "iterations" WHERE "sessionId" = ? AND "commitSha" <> \'\' '
         'ORDER BY "step" DESC LIMIT 1',
         (session_id,),
     )
-    return rows[0]["commitSha"] if rows else ""
+    return last or ""
 
 
 def calls_after_step(read: StoreReader, session_id: str, step: int) -> list[CallFigures]:
@@ -377,15 +344,9 @@ def text_part(
     """A piece of one long text of an event."""
     for table, parts in PARTS.items():
         if part in parts:
-            rows = read.rows(
-                _LongText,
-                f'SELECT "{part}" AS "text", "{part}Blob" AS "blob" FROM "{table}" '
-                'WHERE "sessionId" = ? AND "position" = ?',
-                (session_id, position),
-            )
-            if rows:
-                whole = read.blob(rows[0]["blob"]) if rows[0]["blob"] else rows[0]["text"]
-                return part_of(whole, offset=offset, limit=limit)
+            sql = f'SELECT "{part}", "{part}Blob" FROM "{table}" WHERE "sessionId" = ? AND "position" = ?'
+            for whole, blob in read.pairs(sql, (session_id, position)):
+                return part_of(read.blob(blob) if blob else whole, offset=offset, limit=limit)
     raise NotFound(f"session {session_id} has no {part} at {position}")
 
 
@@ -458,13 +419,12 @@ def head_of_text(text: str) -> TranscriptPiece:
 
 def head_of_blob(read: StoreReader, digest: str) -> TranscriptPiece:
     """The beginning of a long text by its digest; the rest is not decompressed."""
-    rows = read.rows(_SizedBlob, 'SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,))
-    if not rows:
-        return TranscriptPiece(text="", size=0, is_cut=False)
-    # A character has at most four bytes; one that was cut is dropped.
-    data = zlib.decompressobj().decompress(rows[0]["data"], 4 * HEAD_CHARACTERS)
-    head = data.decode("utf-8", "ignore")[:HEAD_CHARACTERS]
-    return TranscriptPiece(text=head, size=rows[0]["size"], is_cut=len(head.encode()) < rows[0]["size"])
+    for size, data in read.pairs('SELECT "size", "data" FROM "blobs" WHERE "digest" = ?', (digest,)):
+        # A character has at most four bytes; one that was cut is dropped.
+        start = zlib.decompressobj().decompress(data, 4 * HEAD_CHARACTERS)
+        text = start.decode("utf-8", "ignore")[:HEAD_CHARACTERS]
+        return TranscriptPiece(text=text, size=size, is_cut=len(text.encode()) < size)
+    return TranscriptPiece(text="", size=0, is_cut=False)
 
 
 def _quoted(names: Sequence[str]) -> str:
