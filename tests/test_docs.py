@@ -25,8 +25,7 @@ from proctor.jobs.dialogue.plan import read_simulation
 from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
 from proctor.jobs.dialogue.schema import CONFIG_KEYS
 from proctor.jobs.evaluation import state as evaluation
-from proctor.jobs.evaluation.ground_truth import read_dataset
-from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_evaluation
+from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_dataset, read_evaluation
 from proctor.metric import METRICS
 from proctor.models.providers import PROVIDERS
 from proctor.models.scripted import parse_script

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from ledgers import Purse, worst
 
-from proctor.budget.budgeted_model import BudgetedModel, spend_guard
-from proctor.budget.reservation import Hold, Reservation
+from proctor.budget.reservation import BudgetedModel, Hold, Reservation, spend_guard
 from proctor.errors import NOT_SENT, CostLimit, ModelError
 from proctor.model import Answer, Request
 from proctor.session import Event, ModelCall

@@ -11,7 +11,7 @@ from ledgers import Purse
 
 from databases import query
 from proctor.budget.allocation import BatchBudget, LedgerClient
-from proctor.budget.budgeted_model import BudgetedModel
+from proctor.budget.reservation import BudgetedModel
 from proctor.errors import CostLimit
 from proctor.model import Answer, Request
 from proctor.models.prices import SpendingRequest

@@ -6,7 +6,7 @@ from judged_sessions import Judge, called, session, turn
 from proctor.evaluator import Evidence, Reference
 from proctor.evaluators.matchers import MOST_SHOWN, TrajectoryMatcher, match_trajectory
 from proctor.evaluators.registry import EvaluationSettings, find_evaluator
-from proctor.jobs.evaluation.ground_truth import reference_of
+from proctor.jobs.evaluation.request import reference_of
 from proctor.session import ToolCall
 
 MATCHERS = [

@@ -14,10 +14,9 @@ import pytest
 from proctor.document import Figure, FigureList
 from proctor.formatting import percent, seconds, usd
 from proctor.report import charts, panels
-from proctor.report.charts import Bar, Point
+from proctor.report.charts import SPACIOUS, Bar, Point, text_width, wrapped
 from proctor.report.panels import HeatCell, Panel, TableRow
 from proctor.report.render import print_svg
-from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Bin, Durations

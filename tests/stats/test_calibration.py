@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from proctor.stats import intervals
-from proctor.stats.calibration import (
+from proctor.stats.agreement import (
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,

@@ -13,8 +13,14 @@ import pytest
 
 import batch_analyzer
 from proctor.jobs.scenario.analysis import BatchAnalyzer
-from proctor.jobs.scenario.figures import charts_of, methods_paragraph, results_view
-from proctor.jobs.scenario.report import experiment_html, report_document, write_reports
+from proctor.jobs.scenario.report import (
+    charts_of,
+    experiment_html,
+    methods_paragraph,
+    report_document,
+    results_view,
+    write_reports,
+)
 from proctor.report import as_markdown
 from proctor.stats.experiment import (
     RunData,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from proctor.score import Score
-from proctor.stats.calibration import judges
+from proctor.stats.agreement import judges
 from proctor.store import Recorder, timestamp
 from proctor.store.annotations import Label
 

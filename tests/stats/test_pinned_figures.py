@@ -34,7 +34,7 @@ from proctor.stats import (
     sequential,
     variance,
 )
-from proctor.stats.calibration import CalibrationPair, JudgedTargetPair, LabelValue, calibrate, corrected_mean
+from proctor.stats.agreement import CalibrationPair, JudgedTargetPair, LabelValue, calibrate, corrected_mean
 from proctor.stats.estimate import Group, predict_total
 from proctor.stats.ranking import ranks, table_of, undominated
 from proctor.stats.results import load_results

@@ -24,7 +24,6 @@ from proctor.job import make_overrides
 from proctor.jobs import jobs
 from proctor.jobs.evaluation import drift, online, prepare, results, state
 from proctor.jobs.evaluation.drift import DriftLine, drift_chart
-from proctor.jobs.evaluation.ground_truth import read_dataset
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.online import is_online
 from proctor.jobs.evaluation.prepare import (
@@ -34,7 +33,14 @@ from proctor.jobs.evaluation.prepare import (
     SessionDiscovery,
     pending_request,
 )
-from proctor.jobs.evaluation.request import JUDGE, NAME, EvaluationRequest, named, read_evaluation
+from proctor.jobs.evaluation.request import (
+    JUDGE,
+    NAME,
+    EvaluationRequest,
+    named,
+    read_dataset,
+    read_evaluation,
+)
 from proctor.jobs.evaluation.results import (
     EvaluationReport,
     averages_chart,

@@ -23,7 +23,7 @@ from proctor.store.items import SHOWN_CHARACTERS, PageItem
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
-    from proctor.stats.matrix import Matrix
+    from proctor.stats.figures import Matrix
     from proctor.stats.results import Results
 
 __all__ = ["SHOWN_CHARACTERS", "ItemQuery", "MatrixRow", "PageItem", "ScoreRange"]
@@ -310,7 +310,7 @@ class Matrices:
     def _matrix(self, batch: BatchRow, by: str, wait: float) -> "tuple[Matrix, bool]":
         """The matrix of a run, and whether it has all items; if not, it has those of the first tasks."""
         # numpy is loaded with the first matrix, not with the server.
-        from proctor.stats.matrix import Matrix
+        from proctor.stats.figures import Matrix
         from proctor.stats.results import load_first_results
 
         run_id = batch["runId"]

@@ -19,8 +19,8 @@ from proctor.evaluators.registry import builtin_listing, definition_files, read_
 from proctor.evaluators.registry import ratings_of as definition_ratings
 from proctor.json_values import CamelJson, JsonMap
 from proctor.score import Level
-from proctor.stats.calibration import LabeledJudge
-from proctor.stats.calibration import judges as labeled_judges
+from proctor.stats.agreement import LabeledJudge
+from proctor.stats.agreement import judges as labeled_judges
 from proctor.store import transcripts
 from proctor.store.annotations import (
     LONGEST_NOTE,

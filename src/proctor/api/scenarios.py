@@ -10,15 +10,16 @@ from proctor.errors import UsageError
 from proctor.job import PlanText
 from proctor.jobs.scenario.estimate import estimate_document
 from proctor.jobs.scenario.experiment import CONFIG, Experiment, read_config
-from proctor.jobs.scenario.job import JOB, ScenarioPlan
-from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
-from proctor.jobs.scenario.single import (
+from proctor.jobs.scenario.job import (
+    JOB,
+    ScenarioPlan,
     as_experiment,
     branch_plan,
     config_of,
     find_branch_point,
     parse_changes,
 )
+from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
 
 __all__ = ["Experiment", "LoadedScenario", "read_scenario"]
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from proctor import secrets
 from proctor.batch.engines.messages import AttemptEnd
 from proctor.batch.queue import WorkItem
-from proctor.budget.budgeted_model import BudgetedModel, spend_guard
-from proctor.budget.reservation import Reservation
+from proctor.budget.reservation import BudgetedModel, Reservation, spend_guard
 from proctor.errors import (
     AttemptError,
     CostLimit,

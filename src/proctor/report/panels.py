@@ -13,6 +13,7 @@ from proctor.formatting import short
 from proctor.report.charts import (
     LINE,
     PHONE_SIZE,
+    SPACIOUS,
     WIDTH,
     Bar,
     Point,
@@ -25,9 +26,10 @@ from proctor.report.charts import (
     rect_mark,
     svg,
     text_mark,
+    text_width,
     ticks,
+    wrapped,
 )
-from proctor.report.text_layout import SPACIOUS, text_width, wrapped
 
 WIDE = 720
 """Width of figures with several columns."""

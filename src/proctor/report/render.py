@@ -29,8 +29,7 @@ from proctor.formatting import printable
 from proctor.json_values import JsonMap, JsonObject
 from proctor.report import as_markdown, charts
 from proctor.report.as_markdown import PLOTS
-from proctor.report.charts import COLORS, STYLE, as_file, limits, places
-from proctor.report.text_layout import wrapped
+from proctor.report.charts import COLORS, STYLE, as_file, limits, places, wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
 from proctor.store import StoreReader

@@ -7,10 +7,14 @@ However a session ends, its changes are committed and published first.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import json
+import platform
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from proctor.agent import Access, Agent, Assignment, WorkDone
@@ -26,18 +30,20 @@ from proctor.errors import (
     of_worker,
 )
 from proctor.formatting import Clip, clipped
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item
-from proctor.json_values import JsonMap
+from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item, digest_of
+from proctor.json_values import JsonMap, texts_in, timestamp
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.processes.error_lines import error_line
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
 from proctor.session import Iteration, Message, Workspace
 from proctor.workspace import beneath
 from proctor.workspace.commit import Committed, commit_changes
-from proctor.workspace.folders import files_above
+from proctor.workspace.folders import files_above, remove_folder
 from proctor.workspace.live_output import LiveOutput
+from proctor.workspace.locks import file_lock
 from proctor.workspace.nested_repositories import watch_submodules
 from proctor.workspace.setup import (
+    ENVIRONMENT,
     WorkSession,
     clean_up,
     fresh_session,
@@ -103,9 +109,6 @@ async def run_session(
 async def _prepare_files(session: WorkSession) -> WorkSession:
     """What happens in the worktree before the agent starts."""
     if "setupOnce" in session.item.details:
-        # Loaded with the first environment.
-        from proctor.runners._environment import with_environment
-
         session = await with_environment(session)
     if left := await set_up(session):
         session.note(f"not counted as the agent's work, since setup made it: {', '.join(left[:20])}")
@@ -477,3 +480,94 @@ async def run_command(
     if finished.leftovers:
         session.note(f"`{command}` left running, and was ended: {'; '.join(finished.leftovers)}")
     return finished
+
+
+# What `setupOnce` installs: once for the files that it depends on, then read-only for every attempt.
+
+
+FOLDER = "environments"
+_failures: dict[Path, tuple[float, str]] = {}
+"""When making an environment last failed in this process, and why: who waited for it does not try again."""
+
+
+async def with_environment(session: WorkSession) -> WorkSession:
+    """The session with the environment that its `setupOnce` makes. Raises `WorkspaceError`."""
+    with blame(WorkspaceError, "listing the files that `setupOnce` depends on"):
+        digest = await in_thread(_digest, session)
+    # Resolved: a sandbox shows it under this path only.
+    folder = (session.services.home / FOLDER).resolve() / digest
+    asked = time.monotonic()
+    async with file_lock(folder.with_suffix(".lock")):
+        if not folder.with_suffix(".json").exists():
+            failed, why = _failures.get(folder, (0.0, ""))
+            if failed > asked:
+                raise WorkspaceError(why)
+            try:
+                await _make(session, folder)
+            except WorkspaceError as error:
+                _failures[folder] = (time.monotonic(), str(error))
+                raise
+    environment = {**session.environment, ENVIRONMENT: str(folder)}
+    return replace(session, environment=environment, shared=folder)
+
+
+def _digest(session: WorkSession) -> str:
+    """Of everything that the environment depends on."""
+    listed = [line for line, path in _tracked(session) if _is_needed(session, path)]
+    settings = session.services.sandbox.settings_of(session.item.settings.get("sandbox"))
+    machine = [sys.platform, platform.machine(), *platform.libc_ver(), settings.container]
+    parts = [_command(session), listed, session.item.details.get("env") or {}, machine]
+    return digest_of(parts)[:32]
+
+
+def _command(session: WorkSession) -> str:
+    return str(session.item.details["setupOnce"])
+
+
+def _tracked(session: WorkSession) -> Iterator[tuple[str, str]]:
+    """Mode, object and path of each file of the base commit, as a line; and the path."""
+    listed = session.tree.git("ls-tree", "-r", "-z", "--full-tree", session.tree.base_sha)
+    for line in listed.split("\0"):
+        if line:
+            yield line, line.partition("\t")[2]
+
+
+def _is_needed(session: WorkSession, path: str) -> bool:
+    patterns = texts_in(session.item.details, "setupOnceFiles")
+    return not patterns or any(PurePosixPath(path).match(pattern) for pattern in patterns)
+
+
+async def _make(session: WorkSession, folder: Path) -> None:
+    command, started = _command(session), time.monotonic()
+    try:
+        with blame(WorkspaceError, "making a fresh tree for `setupOnce`"):
+            # Left by a process that died while it made one.
+            await in_thread(remove_folder, folder)
+            folder.mkdir(parents=True)
+            fresh = await fresh_session(session)
+            await in_thread(_remove_others, fresh)
+        making = replace(fresh, shared=folder, makes_shared=True)
+        variables = {**session.cache_variables, ENVIRONMENT: str(folder)}
+        finished = await run_command(making, command, "setup", variables=variables)
+    finally:
+        await undisturbed(remove_fresh(session))
+    if finished.timed_out or finished.exit_code != 0:
+        record_setup(session, command, finished)
+    if finished.timed_out:
+        raise WorkspaceError(
+            f"`setupOnce` was still running after {session.command_limit('setup'):g} s: `{command}`"
+        )
+    if finished.exit_code != 0:
+        tail = finished.output.strip()[-2000:]
+        raise WorkspaceError(f"`setupOnce`: {why_failed(command, finished)}\n{tail}")
+    seconds = round(time.monotonic() - started, 3)
+    with blame(WorkspaceError, "keeping the environment"):
+        about = {"command": command, "madeAt": timestamp(session.services.now()), "seconds": seconds}
+        folder.with_suffix(".json").write_text(json.dumps(about))
+    session.note(f"`setupOnce` made the environment {folder.name} in {seconds:.1f} s")
+
+
+def _remove_others(fresh: WorkSession) -> None:
+    for _, path in _tracked(fresh):
+        if not _is_needed(fresh, path):
+            beneath.remove(fresh.tree.place, f"{fresh.tree.folder.name}/{path}")

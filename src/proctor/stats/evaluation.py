@@ -22,7 +22,7 @@ from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
 from proctor.evaluators.registry import builtin_listing, ratings_of
 from proctor.json_values import CamelJson, JsonMap, as_number, as_text
-from proctor.stats.calibration import CalibrationPair, Scale, corrected_mean
+from proctor.stats.agreement import CalibrationPair, Scale, corrected_mean
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
 from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes, SessionTotals
 

@@ -8,9 +8,8 @@ from recorded_sessions import keep, recorded
 
 from proctor.errors import Contradiction, NotFound
 from proctor.evaluators.registry import EvaluationSettings, EvaluatorRegistry
-from proctor.jobs.evaluation.ground_truth import GroundTruthIndex
 from proctor.jobs.evaluation.prepare import fill, find_evaluators, find_sessions
-from proctor.jobs.evaluation.request import EvaluationRequest
+from proctor.jobs.evaluation.request import EvaluationRequest, GroundTruthIndex
 from proctor.jobs.evaluation.state import (
     delete_evaluation,
     evaluation_of,

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.evaluation.ground_truth import read_dataset
 from proctor.jobs.evaluation.prepare import pending_request
 from proctor.jobs.evaluation.request import (
     EvaluationRequest,
     LogGroupSessions,
     moment_of,
+    read_dataset,
     read_evaluation,
 )
 from proctor.store import Store

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import UsageError
-from proctor.jobs.evaluation import drift, ground_truth, prepare, results
+from proctor.jobs.evaluation import drift, prepare, request, results
 from proctor.jobs.evaluation.drift import alert_document
 
 
@@ -33,7 +33,7 @@ def test_examples_are_ground_truth_of_their_scenario() -> None:
         {"scenario_id": "d", "turns": [{"input": "hi"}]},
         {"assertions": ["lost"]},
     ]
-    dataset = ground_truth.dataset_of_examples("mine", examples)
+    dataset = request.dataset_of_examples("mine", examples)
     assert (dataset.name, len(dataset.digest)) == ("mine", 16)
     assert dataset.metadata == [
         {"testScenarioId": "a", "groundTruth": {"inline": {"assertions": ["It is kind."]}}},
@@ -45,7 +45,7 @@ def test_examples_are_ground_truth_of_their_scenario() -> None:
             },
         },
     ]
-    assert refused(lambda: ground_truth.dataset_of_examples("mine", examples[3:])) == (
+    assert refused(lambda: request.dataset_of_examples("mine", examples[3:])) == (
         "the dataset mine has no ground truth\nIts examples need a `scenario_id`, and `assertions`, "
         "`expected_trajectory` or `expected_response` of their turns."
     )

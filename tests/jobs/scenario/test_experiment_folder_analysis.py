@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, around, cost_limits, read_study
-from proctor.jobs.scenario.figures import methods_paragraph, results_view
+from proctor.jobs.scenario.report import methods_paragraph, results_view
 from recorded_files import check
 
 

@@ -9,7 +9,7 @@ import pytest
 from scenario_folders import FERRY, SCENARIO, write_scenario
 
 from proctor.errors import PlanError, UsageError
-from proctor.jobs.scenario import estimate, single
+from proctor.jobs.scenario import estimate
 from proctor.jobs.scenario.experiment import (
     Experiment,
     ExperimentOverrides,
@@ -18,6 +18,7 @@ from proctor.jobs.scenario.experiment import (
     read_experiment,
     slug_of,
 )
+from proctor.jobs.scenario.job import BranchPoint, as_experiment, branch_plan, config_of, parse_changes
 from proctor.jobs.scenario.reader import read_scenario
 from proctor.scenario.state import ScenarioCall, ScenarioRun, ScenarioTurn
 from recorded_files import check
@@ -233,14 +234,14 @@ def test_variations_keep_the_numbers_they_had(tmp_path: Path) -> None:
 
 
 def test_changes_are_paths_and_values() -> None:
-    assert single.parse_changes(()) == {}
+    assert parse_changes(()) == {}
     changes = {"turns": 5, "name": "a=b", "system_prompt": "", "tags": [1, "x"]}
-    assert single.parse_changes([" turns =5", "name=a=b", "system_prompt=", "tags=[1, x]"]) == changes
+    assert parse_changes([" turns =5", "name=a=b", "system_prompt=", "tags=[1, x]"]) == changes
     for argument in ("turns", "=5", " =5"):
         with pytest.raises(
             UsageError, match=f"^`{argument}` is not a change\nWrite PATH=VALUE, such as turns=5"
         ):
-            single.parse_changes([argument])
+            parse_changes([argument])
 
 
 def test_a_scenario_by_itself_is_an_experiment_of_one_run(
@@ -248,19 +249,19 @@ def test_a_scenario_by_itself_is_an_experiment_of_one_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_scenario(tmp_path / "harbour")
-    one = single.as_experiment(Path("harbour"))
+    one = as_experiment(Path("harbour"))
     assert (one.name, one.run_count, one.seed) == ("harbour", 1, 0)
     assert one.output == tmp_path / "harbour" / "runs"
     with pytest.raises(
         UsageError, match=r"^there is no lost\nGive the folder of a scenario or of an experiment"
     ):
-        single.as_experiment(Path("lost"))
+        as_experiment(Path("lost"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "batch-config.yaml").write_text(HEAD)
-    assert single.as_experiment(Path("out")).name == "Fee Study"
+    assert as_experiment(Path("out")).name == "Fee Study"
     (tmp_path / "config.yaml").write_text(HEAD.replace("Fee Study", "Other"))
-    assert single.as_experiment(Path("config.yaml")).name == "Other"
-    text = single.config_of(Path("/x/base-scenario"), Path("/y/out"), {"turns": 5}, runs=2, seed=3, timeout=9)
+    assert as_experiment(Path("config.yaml")).name == "Other"
+    text = config_of(Path("/x/base-scenario"), Path("/y/out"), {"turns": 5}, runs=2, seed=3, timeout=9)
     assert text == (
         "experiment_name: out\nbase_scenario: /x/base-scenario\noutput_dir: /y/out\nruns_per_variation: 2\n"
         "seed: 3\ntimeout_per_run: 9\nvariations:\n- type: scenario_parameter\n  parameter: turns\n"
@@ -273,15 +274,15 @@ def turn(number: int) -> ScenarioTurn:
 
 
 @pytest.fixture
-def branch_point(tmp_path: Path) -> single.BranchPoint:
+def branch_point(tmp_path: Path) -> BranchPoint:
     turns = (turn(1), turn(2), turn(3))
     run = ScenarioRun(item_id="item", label="var-002-run-003", seed=5, total_turns=3, turns=turns)
     folder = write_scenario(tmp_path / "base-scenario")
-    return single.BranchPoint(run=run, changes={"turns": 4}, scenario_folder=folder)
+    return BranchPoint(run=run, changes={"turns": 4}, scenario_folder=folder)
 
 
-def test_a_branch_continues_a_run_after_a_turn(tmp_path: Path, branch_point: single.BranchPoint) -> None:
-    plan = single.branch_plan(branch_point, tmp_path / "new", turn=2, changes={"system_prompt": "Hurry."})
+def test_a_branch_continues_a_run_after_a_turn(tmp_path: Path, branch_point: BranchPoint) -> None:
+    plan = branch_plan(branch_point, tmp_path / "new", turn=2, changes={"system_prompt": "Hurry."})
     imported = plan.imported
     assert imported is not None and imported.source == "branch" and imported.folder == tmp_path / "new"
     (item,) = imported.items
@@ -290,12 +291,12 @@ def test_a_branch_continues_a_run_after_a_turn(tmp_path: Path, branch_point: sin
     assert [(each.number, each.calls) for each in start.turns] == [(1, ()), (2, ())]
     assert item.settings["changes"] == {"turns": 4, "system_prompt": "Hurry."}
     assert item.details["branch"] == {"turn": 2, "seed": 5, "of": "item:var-002-run-003"}
-    again = single.branch_plan(branch_point, tmp_path / "new", turn=3, changes={"turns": 6}, seed=0)
+    again = branch_plan(branch_point, tmp_path / "new", turn=3, changes={"turns": 6}, seed=0)
     (other,) = again.experiment.items()
     assert other.details["branch"] == {"turn": 3, "seed": 0, "of": "item:var-002-run-003"}
     assert other.settings["changes"] == {"turns": 6}
     with pytest.raises(UsageError, match=r"^that run has finished 3 turns, so it cannot branch at turn 4$"):
-        single.branch_plan(branch_point, tmp_path / "new", turn=4, changes={})
+        branch_plan(branch_point, tmp_path / "new", turn=4, changes={})
 
 
 async def test_the_calls_of_a_run_are_counted_with_actors_that_talk_and_that_do_not(tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import ExperimentOverrides
-from proctor.jobs.scenario.job import JOB
+from proctor.jobs.scenario.job import JOB, find_branch_point
 from proctor.jobs.scenario.report import experiment_html, report_document
-from proctor.jobs.scenario.single import find_branch_point
 from proctor.report import as_markdown
 
 CONFIG = """\

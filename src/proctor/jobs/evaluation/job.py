@@ -26,7 +26,6 @@ from proctor.job import (
     Starter,
 )
 from proctor.jobs.evaluation import prepare
-from proctor.jobs.evaluation.ground_truth import GroundTruthIndex, reference_of
 from proctor.jobs.evaluation.online import online_source
 from proctor.jobs.evaluation.prepare import PendingEvaluationRequest, fill, find_evaluators, find_sessions
 from proctor.jobs.evaluation.request import (
@@ -34,7 +33,9 @@ from proctor.jobs.evaluation.request import (
     JOB_NAME,
     EvaluationPlan,
     EvaluationRequest,
+    GroundTruthIndex,
     read_evaluation,
+    reference_of,
 )
 from proctor.jobs.evaluation.results import load_report, report_document, results_view
 from proctor.jobs.evaluation.state import (

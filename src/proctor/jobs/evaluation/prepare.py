@@ -24,8 +24,14 @@ from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
 from proctor.item import Item, digest_of
 from proctor.job import Work
-from proctor.jobs.evaluation.ground_truth import Dataset, GroundTruthIndex, dataset_of_examples, read_dataset
-from proctor.jobs.evaluation.request import EvaluationRequest, is_name
+from proctor.jobs.evaluation.request import (
+    Dataset,
+    EvaluationRequest,
+    GroundTruthIndex,
+    dataset_of_examples,
+    is_name,
+    read_dataset,
+)
 from proctor.jobs.evaluation.state import ACCOUNT, REGION, EvaluationState, evaluation_of, open_evaluation
 from proctor.json_values import (
     CamelJson,

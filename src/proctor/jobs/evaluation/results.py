@@ -31,7 +31,7 @@ from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
 from proctor.jobs.evaluation.state import EvaluationState
 from proctor.json_values import JsonMap, JsonObject, as_number
-from proctor.stats.calibration import CalibrationPair
+from proctor.stats.agreement import CalibrationPair
 from proctor.stats.evaluation import (
     EvaluationResults,
     EvaluatorResult,

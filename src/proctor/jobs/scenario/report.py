@@ -1,8 +1,9 @@
 """The report of an experiment as a document, and its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proctor.document import (
     Chart,
@@ -10,6 +11,9 @@ from proctor.document import (
     Details,
     Document,
     Fact,
+    Figure,
+    FigureList,
+    ItemSelection,
     Section,
     Sentence,
     Table,
@@ -17,10 +21,16 @@ from proctor.document import (
     prose,
     table,
 )
-from proctor.formatting import chance, figure, interval, percent, plural, usd, whole
+from proctor.formatting import chance, figure, interval, percent, plural, short, usd, whole
 from proctor.jobs.scenario.analysis import BatchAnalyzer, around, cost_limits
-from proctor.jobs.scenario.figures import charts_of, methods_paragraph
-from proctor.report.render import document_html, report_files, write_pages
+from proctor.report.charts import Bar, Point, estimate_figure, scatter
+from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
+from proctor.report.render import document_html, method_text, report_files, sample_text, write_pages
+from proctor.stats import experiment
+from proctor.stats.intervals import Estimate
+
+if TYPE_CHECKING:
+    from proctor.jobs.scenario.analysis import BatchAnalyzer
 
 MOCK_DATA = "Mock data: uses scripted or replayed models"
 
@@ -228,3 +238,372 @@ def _patterns(patterns: Mapping[str, Any]) -> Details:
     ]
     texts = [*patterns["notes"], *([family] if family else [])]
     return Details(title="Patterns", sections=[*(Sentence(text=text) for text in texts), *found])
+
+
+# Figures of an experiment's analysis with their captions, and the paragraph about its methods.
+
+
+StatisticsRow = Mapping[str, Any]
+"""Statistics of one variation or metric, as the analyzer has them."""
+DRAWN_VARIATIONS = 60
+DRAWN_PANELS = 30
+DRAWN_METRICS = 12
+DRAWN_PAIRS = 6
+"""Maximum number of figures of two factors for each metric."""
+MOST_COLUMNS = 4
+LONGEST_HEADING = 30
+"""Columns of a grid of panels, and letters of a level above one."""
+DRAWN_SERIES = 6
+"""Maximum number of levels with a line of their own in a figure of two factors."""
+SHOWN_METRICS, SHOWN_VARIABLES, SHOWN_EFFECTS = 6, 12, 4
+"""Metrics, further variables of the world, and sentences on the page of a run; the analysis has all."""
+LAST_VALUE = "the last value of each completed run"
+
+
+def charts_of(analyzer: "BatchAnalyzer") -> dict[str, list[Chart]]:
+    """The charts of each metric by its name; those of success rates under the empty name."""
+    statistics = list(analyzer.calculate_variation_statistics().values())
+    charts = {"": _success(statistics)}
+    for name in analyzer.metrics[:DRAWN_METRICS]:
+        charts[name] = [
+            *_by_variation(name, statistics),
+            *_main_effects(name, analyzer),
+            *_interactions(name, analyzer),
+            *_over_turns(name, analyzer),
+            *_against_cost(name, statistics),
+        ]
+    return charts
+
+
+def _label(row: StatisticsRow) -> str:
+    return f"{row['variation_id']}: {row['description']}"
+
+
+def _omission_note(number: int, most: int) -> str:
+    """A sentence on the variations that a figure leaves out; empty: none."""
+    return f" The first {most} of {number} variations." if number > most else ""
+
+
+def _success(statistics: Sequence[StatisticsRow]) -> list[Chart]:
+    known = [one for one in statistics if one["total_runs"]]
+    marks = FigureList()
+    entries = [
+        Bar.of(
+            _figure(_label(row), _success_rate(row), say=percent, items=_of_variation(row)),
+            marks,
+            note=f"{row['successful_runs']}/{row['judged_runs']}",
+        )
+        for row in known[:DRAWN_VARIATIONS]
+    ]
+    if not entries:
+        return []
+    title = "Completed runs by variation"
+    caption = (
+        "Share of the runs that completed, without infrastructure errors; 95% CI: Wilson; "
+        f"{sample_text([one['judged_runs'] for one in known], 'run', 'variation')}."
+        f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
+    )
+    svg = _variation_plot(title, known, entries, say=percent, axis="completed", limits=(0.0, 1.0))
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
+
+
+def _success_rate(row: StatisticsRow) -> StatisticsRow:
+    low, high = row["success_rate_interval"]
+    return {"mean": row["success_rate"], "low": low, "high": high, "n": row["judged_runs"]}
+
+
+def _figure(
+    label: str,
+    row: StatisticsRow,
+    *,
+    say: Callable[[float], str] = figure,
+    items: ItemSelection | None = None,
+) -> Figure:
+    """A mean over runs as a figure."""
+    mean, low, high, n = (row[key] for key in ("mean", "low", "high", "n"))
+    return Figure(label=label, text=say(mean), value=mean, low=low, high=high, n=n, unit="run", items=items)
+
+
+def _of_variation(row: StatisticsRow) -> ItemSelection:
+    """The items of a variation."""
+    return {"factor": [f"variation=var-{row['variation_id']:03d}"]}
+
+
+def _variation_plot(
+    title: str,
+    variations: Sequence[StatisticsRow],
+    entries: Sequence[Bar],
+    *,
+    say: Callable[[float], str],
+    axis: str,
+    limits: tuple[float, float] | None = None,
+) -> str:
+    """Estimates by variation: beside columns of factors where all have the same, else beside their names."""
+    factors = list(variations[0]["factors"])
+    if not factors or any(list(one["factors"]) != factors for one in variations):
+        return dots(title, {"": entries}, say=say, axis=axis, limits=limits)
+    rows = [
+        TableRow(cells=[*map(str, one["factors"].values()), str(one["variation_id"])], entry=entry)
+        for one, entry in zip(variations, entries, strict=False)
+    ]
+    return dot_table(title, [*factors, "no."], rows, say=say, axis=axis, limits=limits)
+
+
+def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Chart]:
+    known = [one for one in statistics if metric in one["metrics"]]
+    marks = FigureList()
+    entries = [
+        Bar.of(_figure(_label(one), one["metrics"][metric], items=_of_variation(one)), marks)
+        for one in known[:DRAWN_VARIATIONS]
+    ]
+    if not entries:
+        return []
+    title = f"{metric} by variation"
+    caption = (
+        f"Mean of {LAST_VALUE}; {_sample([one['metrics'][metric] for one in known])}."
+        f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
+    )
+    svg = _variation_plot(title, known, entries, say=short, axis=metric)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
+
+
+def _sample(means: Sequence[StatisticsRow]) -> str:
+    """The methods and the sample sizes of the means of variations."""
+    methods = method_text(one["method"] for one in means if _has_ci(one))
+    return f"{methods}; {sample_text([one['n'] for one in means], 'run', 'variation')}"
+
+
+def _has_ci(row: StatisticsRow) -> bool:
+    return row["low"] is not None and row["high"] is not None
+
+
+def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
+    """The mean at each level of each factor."""
+    study, runs = analyzer.study, analyzer.study.measured(metric)
+    groups: dict[str, list[Bar]] = {}
+    estimates: list[Estimate] = []
+    marks = FigureList()
+    for factor, levels in study.levels.items():
+        for level in levels:
+            chosen = [run for run in runs if study.level(run, factor) == level]
+            if not chosen:
+                continue
+            estimate = study.estimate(chosen, metric)
+            estimates.append(estimate)
+            items = {"factor": [f"{factor}={level}"]}
+            mean = estimate_figure(f"{factor} = {level}", estimate, figure, items=items, unit="run")
+            groups.setdefault(factor, []).append(Bar.of(mean, marks, label=level or "(empty)"))
+    if not groups:
+        return []
+    title = f"{metric}: main effects"
+    overall = sum(run.metrics[metric] for run in runs) / len(runs)
+    caption = (
+        f"Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
+        f"{method_text(one.method for one in estimates if one.low is not None)}; "
+        f"{sample_text([one.runs for one in estimates], 'run', 'level', total=False)}. "
+        f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
+    )
+    svg = dots(title, groups, say=short, axis=metric, reference=overall)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
+
+
+def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
+    """The means of the cells of two factors."""
+    study, runs, charts = analyzer.study, analyzer.study.measured(metric), list[Chart]()
+    factors = study.levels
+    tested = {one["factor"]: one for one in analyzer.factor_effects(metric)}
+    for first, second in list(combinations(factors, 2))[:DRAWN_PAIRS]:
+        # The factor with fewer levels has the lines.
+        rows, by = (first, second) if len(factors[first]) >= len(factors[second]) else (second, first)
+        if len(factors[by]) > DRAWN_SERIES:
+            continue
+        cells: dict[str, dict[str, HeatCell]] = {}
+        estimates: list[Estimate] = []
+        for level in factors[rows]:
+            for other in factors[by]:
+                levels = (level, other)
+                chosen = [run for run in runs if (study.level(run, rows), study.level(run, by)) == levels]
+                if chosen:
+                    estimate = study.estimate(chosen, metric)
+                    estimates.append(estimate)
+                    assert estimate.value is not None
+                    cells.setdefault(level, {})[other] = HeatCell(
+                        value=estimate.value, low=estimate.low, high=estimate.high, n=len(chosen)
+                    )
+        if not estimates:
+            continue
+        title = f"{metric}: {rows} by {by}"
+        test = tested.get(f"{first} × {second}", {}).get("p_corrected")
+        p = "" if test is None else f" Interaction: F test, p = {test:.2g} (Bonferroni)."
+        caption = (
+            f"Mean of {LAST_VALUE} in each combination of levels; "
+            f"{method_text(one.method for one in estimates if one.low is not None)}; "
+            f"{sample_text([one.runs for one in estimates], 'run', 'combination')}. "
+            f"Lines that are not parallel show an interaction.{p}"
+        )
+        svg = interaction(title, rows, cells, by=by, axis=metric)
+        charts.append(Chart(title=title, svg=svg, caption=caption))
+    return charts
+
+
+def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
+    descriptions = analyzer.study.descriptions
+    numbers = list(descriptions)
+    rows = {number: analyzer.turns_of(metric, number) for number in numbers[:DRAWN_PANELS]}
+    places = _places(analyzer, numbers)
+    marks = FigureList()
+    panels = [
+        Panel(
+            row=places[number][0],
+            column=places[number][1],
+            label=f"{number}: {descriptions[number]}" if len(numbers) > 1 else "all runs",
+            points=[
+                Point.of(
+                    _figure(f"{number}: {descriptions[number]}, turn {turn['turn']}", turn),
+                    marks,
+                    x=turn["turn"],
+                    label=f"turn {turn['turn']}",
+                )
+                for turn in turns
+            ],
+        )
+        for number, turns in rows.items()
+        if len(turns) > 1
+    ]
+    if not panels:
+        return []
+    counts = [turn["n"] for turns in rows.values() for turn in turns]
+    title = f"{metric} over the turns"
+    caption = (
+        "Mean over the completed runs of a variation after each turn, with its 95% CI; "
+        f"{sample_text(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
+        f"{_omission_note(len(numbers), DRAWN_PANELS)}"
+    )
+    svg = small_multiples(title, panels, x_axis="turn", y_axis=metric)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
+
+
+def _places(analyzer: "BatchAnalyzer", numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """The row and column of each variation in a grid of panels; empty: they make no grid."""
+    study = analyzer.study
+    factors = study.levels
+    columns = [name for name, levels in factors.items() if len(levels) <= MOST_COLUMNS]
+    known = all(set(factors) <= set(study.factors.get(number, {})) for number in numbers)
+    if not columns or not known:
+        return dict.fromkeys(numbers, ("", ""))
+    # The factor with the longest texts has no room above the panels.
+    by = min(columns, key=lambda name: (max(map(len, factors[name])) > LONGEST_HEADING, -len(factors[name])))
+    places = {}
+    for number in numbers:
+        levels = study.factors[number]
+        others = ", ".join(f"{name} = {levels[name]}" for name in factors if name != by)
+        places[number] = others, f"{by} = {levels[by]}"
+    return places if len(set(places.values())) == len(places) else dict.fromkeys(numbers, ("", ""))
+
+
+def results_view(analyzer: "BatchAnalyzer") -> Document:
+    """Metrics by factor and over the turns, with the clearest effects as sentences."""
+    patterns = analyzer.identify_patterns()
+    sections: list[Section] = [
+        Sentence(text=one["statement"], tone="good")
+        for one in (*patterns["success_factors"], *patterns["metric_effects"])[:SHOWN_EFFECTS]
+    ]
+    statistics = list(analyzer.calculate_variation_statistics().values())
+    if patterns["successful_runs"] < patterns["judged_runs"]:
+        sections += _success(statistics)
+    for name in analyzer.metrics[:SHOWN_METRICS]:
+        sections += _main_effects(name, analyzer) or _by_variation(name, statistics)
+        sections += _over_turns(name, analyzer)
+    others = analyzer.metrics[SHOWN_METRICS:]
+    # What becomes of the world is of interest, however many metrics there are.
+    for name in [name for name in others if name in analyzer.study.variables][:SHOWN_VARIABLES]:
+        sections += _over_turns(name, analyzer)
+    remarks = [f"The analysis has {plural(len(others), 'more metric')}."] if others else []
+    return Document(sections=sections, remarks=[*patterns["notes"], *remarks])
+
+
+def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Chart]:
+    known = [one for one in statistics if metric in one["metrics"] and one["cost"]["mean"]]
+    marks = FigureList()
+    points = [
+        Point.of(
+            _figure(_label(row), row["metrics"][metric], items=_of_variation(row)),
+            marks,
+            x=row["cost"]["mean"],
+        )
+        for row in known[:DRAWN_PANELS]
+    ]
+    if len(points) < 2:
+        return []
+    title = f"What a run costs against {metric}"
+    caption = (
+        f"Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
+        f"{_sample([one['metrics'][metric] for one in known])}.{_omission_note(len(known), DRAWN_PANELS)}"
+    )
+    svg = scatter(title, points, x_axis="mean cost of a run", y_axis=metric, say_x=usd, say_y=short)
+    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
+
+
+def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
+    """How the experiment was made and analyzed, as a paragraph for a paper."""
+    from proctor import __version__
+
+    study = analyzer.study
+    runs, done = study.runs, len(study.completed)
+    failed = sum(run.is_judged and not run.is_success for run in runs)
+    errors = sum(run.is_error for run in runs)
+    factors = study.levels
+    design = "The scenario was run without variations"
+    if factors:
+        named = "; ".join(f"{name} ({', '.join(map(str, levels))})" for name, levels in factors.items())
+        design = (
+            f"We varied {plural(len(factors), 'factor')} of a multi-actor scenario: {named}, which makes "
+            f"{plural(len(study.descriptions), 'variation')}"
+        )
+    per_variation = [len(study.of(number)) for number in study.descriptions]
+    left_out = f", {failed} failed, and {errors} ended in infrastructure errors" if failed or errors else ""
+    seeds = any(run.seed is not None for run in runs)
+    sentences = [
+        f"{design} ({sample_text(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
+        "metrics are the last values of completed runs.",
+        "Runs of equal number have the same random seed in every variation, and comparisons are paired by "
+        "seed where both runs completed."
+        if seeds and factors
+        else "",
+        _interval_sentence(analyzer),
+        _comparison_sentence(analyzer) if factors else "",
+        "Interactions of two factors were tested with F tests of linear models." if len(factors) > 1 else "",
+        f"The runs used mock models ({', '.join(study.stand_ins)}): they say nothing about real ones."
+        if study.stand_ins
+        else "",
+        f"Runs and analysis: Proctor {__version__}.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _comparison_sentence(analyzer: "BatchAnalyzer") -> str:
+    levels = _tests(experiment.statement(one) for one in analyzer.level_contrasts if one.metric)
+    pairs = _tests(one for metric in analyzer.metrics for one in analyzer.compare_pairs(metric))
+    return (
+        "Levels of factors were compared within blocks of equal seed and equal other factors"
+        f"{levels}, variations pair by pair{pairs}; intervals and p values of each family are "
+        "Bonferroni-corrected, with a significance level of 0.05."
+    )
+
+
+def _tests(rows: Iterable[StatisticsRow]) -> str:
+    names = list(dict.fromkeys(str(row["test"]) for row in rows if row["test"]))
+    return f" ({'; '.join(names)})" if names else ""
+
+
+def _interval_sentence(analyzer: "BatchAnalyzer") -> str:
+    statistics = analyzer.calculate_metric_statistics()
+    by_method: dict[str, list[str]] = {}
+    for name, statistic in statistics.items():
+        if _has_ci(statistic):
+            by_method.setdefault(statistic["method"], []).append(name)
+    parts = [
+        f"{method_text([method], prefix='')} for {', '.join(names)}" for method, names in by_method.items()
+    ]
+    success = "Wilson's method for success rates"
+    return f"95% confidence intervals are for runs like these: {'; '.join([success, *parts])}."
