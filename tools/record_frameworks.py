@@ -68,7 +68,17 @@ INSTALL = {
         "openinference-instrumentation-openai",
     ],
     "agent-framework": ["agent-framework-core", "agent-framework-openai"],
+    "haystack": ["haystack-ai", "openinference-instrumentation-haystack"],
+    "logfire": ["logfire", "openai-agents"],
+    "adot": ["aws-opentelemetry-distro", "openai-agents", "openinference-instrumentation-openai-agents"],
     "vercel-ai": ["ai@5", "@ai-sdk/openai-compatible@1", "zod", "@opentelemetry/sdk-trace-node@2"],
+    "mastra": [
+        "@mastra/core",
+        "@mastra/observability",
+        "@mastra/otel-exporter",
+        "@ai-sdk/openai-compatible",
+        "zod",
+    ],
     "crewai": [
         "crewai",
         "openinference-instrumentation-crewai",
@@ -127,6 +137,15 @@ agent = Agent(name="Guide", instructions="Be brief.", model="gpt-4o-mini", tools
 print(asyncio.run(Runner.run(agent, QUESTION)).final_output)
 """
 
+AGENT_FRAMEWORK = """
+import asyncio
+from agent_framework import observability
+from agent_framework.openai import OpenAIChatCompletionClient
+observability.enable_instrumentation(enable_sensitive_data=True)
+client = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url=URL, api_key="sk-test")
+agent = client.as_agent(name="Guide", instructions="Be brief.", tools=[get_weather, add])
+"""
+
 LANGGRAPH = """
 from langchain.agents import create_agent
 from langchain_core.tools import tool
@@ -181,13 +200,7 @@ task = Task(description=QUESTION, expected_output="One sentence.", agent=guide)
 print(Crew(agents=[guide], tasks=[task], tracing=False).kickoff())
 """
 
-VERCEL_AI = """
-import fs from "node:fs";
-import { NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
-import { SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import { generateText, streamText, tool, stepCountIs } from "ai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { z } from "zod";
+JAVASCRIPT_EXPORTER = """
 const time = ([s, n]) => (BigInt(s) * 1000000000n + BigInt(n)).toString();
 const exporter = {
   export(spans, done) {
@@ -207,6 +220,19 @@ const exporter = {
   },
   async shutdown() {},
 };
+"""
+
+VERCEL_AI = (
+    """
+import fs from "node:fs";
+import { NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
+import { SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { generateText, streamText, tool, stepCountIs } from "ai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { z } from "zod";
+"""
+    + JAVASCRIPT_EXPORTER
+    + """
 new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }).register();
 const baseURL = process.env.OPENAI_BASE_URL;
 const weather = createOpenAICompatible({ name: "weather", baseURL, apiKey: "sk-test" });
@@ -225,6 +251,46 @@ const settings = {
   stopWhen: stepCountIs(5), experimental_telemetry: { isEnabled: true, functionId: "Guide" },
 };
 """
+)
+
+MASTRA = (
+    """
+import fs from "node:fs";
+import { Agent } from "@mastra/core/agent";
+import { Mastra } from "@mastra/core/mastra";
+import { createTool } from "@mastra/core/tools";
+import { Observability } from "@mastra/observability";
+import { OtelExporter } from "@mastra/otel-exporter";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { z } from "zod";
+"""
+    + JAVASCRIPT_EXPORTER
+    + """
+const provider = { custom: { endpoint: "http://127.0.0.1" } };
+const exporters = [new OtelExporter({ provider, exporter, signals: { logs: false } })];
+const observability = new Observability({ configs: { otel: { serviceName: "weather", exporters } } });
+const baseURL = process.env.OPENAI_BASE_URL;
+const weather = createOpenAICompatible({ name: "weather", baseURL, apiKey: "sk-test" });
+const tools = {
+  get_weather: createTool({
+    id: "get_weather", description: "The weather in a city.", inputSchema: z.object({ city: z.string() }),
+    execute: async () => "sunny",
+  }),
+  add: createTool({
+    id: "add", description: "Add two numbers.", inputSchema: z.object({ a: z.number(), b: z.number() }),
+    execute: async ({ a, b }) => a + b,
+  }),
+};
+const guide = new Agent({
+  id: "guide", name: "Guide", instructions: "Be brief.", model: weather("gpt-4o-mini"), tools,
+});
+const mastra = new Mastra({ agents: { guide }, observability, logger: false });
+const agent = mastra.getAgent("guide");
+const talk = { tracingOptions: { metadata: { sessionId: "mastra-session" } } };
+console.log((await agent.generate(process.env.QUESTION, talk)).text);
+await mastra.shutdown?.();
+"""
+)
 
 RECIPES: dict[str, tuple[str, str]] = {
     "openai-agents.openinference": (
@@ -372,6 +438,41 @@ LlamaIndexInstrumentor().instrument(tracer_provider=provider)
 """
         + LLAMA_INDEX,
     ),
+    "haystack.openinference": (
+        "haystack",
+        """
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import OpenAIChatGenerator
+from haystack.dataclasses import ChatMessage
+from haystack.tools import create_tool_from_function
+from openinference.instrumentation.haystack import HaystackInstrumentor
+HaystackInstrumentor().instrument(tracer_provider=provider)
+tools = [create_tool_from_function(get_weather), create_tool_from_function(add)]
+agent = Agent(chat_generator=OpenAIChatGenerator(model="gpt-4o-mini"), tools=tools, system_prompt="Be brief.")
+print(agent.run(messages=[ChatMessage.from_user(QUESTION)])["messages"][-1].text)
+""",
+    ),
+    "openai-agents.logfire": (
+        "logfire",
+        """
+import logfire
+logfire.configure(send_to_logfire=False, console=False, service_name="weather",
+                  additional_span_processors=[SimpleSpanProcessor(FileExporter())])
+logfire.instrument_openai_agents()
+"""
+        + OPENAI_AGENTS,
+    ),
+    "agent-framework.own": (
+        "agent-framework",
+        AGENT_FRAMEWORK
+        + """
+async def main():
+    print((await agent.run(QUESTION)).text)
+
+asyncio.run(main())
+""",
+    ),
+    "mastra.own": ("mastra", MASTRA),
     "vercel-ai.own": ("vercel-ai", VERCEL_AI + "console.log((await generateText(settings)).text);"),
     "vercel-ai.own-streamed": (
         "vercel-ai",
@@ -582,15 +683,9 @@ asyncio.run(main())
     ),
     "agent-framework.own-two-turns": (
         "agent-framework",
-        """
-import asyncio
-from agent_framework import observability
-from agent_framework.openai import OpenAIChatCompletionClient
-observability.enable_instrumentation(enable_sensitive_data=True)
-
+        AGENT_FRAMEWORK
+        + """
 async def main():
-    client = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url=URL, api_key="sk-test")
-    agent = client.as_agent(name="Guide", instructions="Be brief.", tools=[get_weather, add])
     talk = agent.create_session()
     await agent.run(QUESTION, session=talk)
     print((await agent.run("And again?", session=talk)).text)
@@ -774,8 +869,9 @@ def _wait_for(port: int) -> None:
 def install(environments: Path, framework: str) -> None:
     """Install a framework in an environment of its own."""
     place = environments / f"env-{framework}"
-    if framework == "vercel-ai":
-        subprocess.run(["npm", "install", "--prefix", str(place), *INSTALL[framework]], check=True)
+    if framework in ("vercel-ai", "mastra"):
+        command = ["npm", "install", "--legacy-peer-deps", "--prefix", str(place), *INSTALL[framework]]
+        subprocess.run(command, check=True)
         return
     subprocess.run(["uv", "venv", "--quiet", str(place)], check=True)
     packages = ["opentelemetry-sdk", *INSTALL[framework]]
@@ -808,7 +904,7 @@ def record(environments: Path, name: str, url: str, folder: Path) -> str:
         "TRACELOOP_TRACE_CONTENT": "true",
         # Without these, Google ADK and Microsoft's framework leave out all texts.
         "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"
-        if name.startswith("google-adk.own")
+        if name.startswith(("google-adk.own", "agent-framework"))
         else "",
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_AND_EVENT",
     }

@@ -6,7 +6,7 @@
 from pathlib import Path
 
 import pytest
-from test_recorded_frameworks import ANSWER, QUESTION, RECORDED
+from test_recorded_frameworks import ANSWER, CALLS, QUESTION, RECORDED
 
 from proctor.session import Message, ModelCall, ToolCall
 from proctor.telemetry.documents import nanoseconds
@@ -121,6 +121,21 @@ def test_each_run_in_one_trace_has_its_question(instrumentation):
         ("user", "", "And in Rome?"),
         ("assistant", "", ANSWER),
     ]
+
+
+def test_a_second_turn_has_the_first_before_its_question_and_does_not_count_its_calls():
+    documents = list(read_documents(CASES / "agent-framework.own-two-turns.json"))
+    first, second = sorted(sessions_of(documents), key=lambda session: session.started_at)
+    for each in documents:
+        each["attributes"]["session.id"] = "talk-1"
+    (whole,) = sessions_of(documents)
+
+    turn = [("system", "", "Be brief."), ("user", "", QUESTION)]
+    calls = [(*call, True) for call in CALLS]
+    assert story(first) == [*turn, *calls, ("assistant", "", ANSWER)]
+    again = [("user", "", "And again?"), ("assistant", "", ANSWER)]
+    assert story(second) == [*turn, ("assistant", "", ANSWER), *again]
+    assert story(whole) == [*story(first), *again]
 
 
 @pytest.mark.parametrize("instrumentation", ["openinference", "traceloop"])

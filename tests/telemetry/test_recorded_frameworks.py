@@ -39,6 +39,10 @@ class Expected:
 EXPECTED = {
     "openai-agents.openinference": Expected(),
     "openai-agents.traceloop": Expected(),
+    "openai-agents.logfire": Expected(),
+    "haystack.openinference": Expected(agent="", tools=()),
+    "mastra.own": Expected(session="mastra-session", tools=(None, None)),
+    "agent-framework.own": Expected(),
     "langgraph.openinference": Expected(),
     "langgraph.traceloop": Expected(),
     "langgraph.langfuse": Expected(),

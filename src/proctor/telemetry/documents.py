@@ -26,6 +26,8 @@ SESSION_KEYS = (
     "langfuse.session.id",
     "langsmith.metadata.session_id",
     "langsmith.metadata.thread_id",
+    "mastra.metadata.sessionId",
+    "mastra.metadata.threadId",
 )
 """Attributes with the id of a session; the first that is set counts."""
 

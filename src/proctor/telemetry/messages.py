@@ -273,6 +273,7 @@ WRAPPERS = (
     "generations",
     "choices",
     "candidates",
+    "replies",
     "kwargs",
     "user_msg",
     "query_str",
@@ -311,7 +312,8 @@ def parse_printed(text: str, role: Role) -> list[ParsedMessage] | None:
     if start is None:
         return None
     try:
-        tree = ast.parse(text.strip(), mode="eval").body if len(text) <= LONGEST_LITERAL else None
+        source = _ENUM.sub(r"\1", text.strip())
+        tree = ast.parse(source, mode="eval").body if len(text) <= LONGEST_LITERAL else None
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         tree = None
     elements = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
@@ -332,10 +334,24 @@ def _printed_messages(node: ast.expr | None, role: Role) -> list[ParsedMessage]:
         return [ParsedMessage("assistant", "", (call,))]
     if name == "ResponseOutputMessage":
         return [message_of_blocks(as_list(fields, "content"), "assistant")]
+    if "_role" in fields:
+        # Haystack's ChatMessage.
+        blocks = [_haystack_block(part) for part in as_list(fields, "_content")]
+        return [message_of_blocks(filter(None, blocks), role_of(fields["_role"], role))]
     if name.lower() in ROLES:
         content = {"role": role_of(name, role), "content": "", **fields}
         return parse_messages({key: each for key, each in content.items() if each is not None}, role, DEEPEST)
     return []
+
+
+def _haystack_block(part: object) -> JsonMap:
+    fields = as_map(part)
+    if "tool_name" in fields:
+        return {**fields, "type": "tool_call", "name": fields["tool_name"]}
+    if "origin" in fields:
+        call_id, result = as_map(fields, "origin").get("id"), fields.get("result")
+        return {"type": "tool_result", "id": call_id, "content": result, "is_error": fields.get("error")}
+    return fields if "text" in fields else {}
 
 
 def _printed_value(node: ast.expr) -> object:
@@ -352,6 +368,8 @@ def _printed_value(node: ast.expr) -> object:
     return value
 
 
+# A member of an enumeration: <ChatRole.USER: 'user'>
+_ENUM = re.compile(r"<[\w.]+: ('[^']*'|\d+)>")
 # Classes that frameworks print where a message should be. One by one: a person may write `Name(x=1)` as well.
 _PRINTED = re.compile(
     r"\[?\s*(ResponseFunctionToolCall|ResponseReasoningItem|ResponseOutputMessage|ResponseUsage|Response"

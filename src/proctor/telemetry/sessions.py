@@ -127,6 +127,21 @@ class SpanTranscript:
                     replace(message, text=text, calls=calls, results=tuple(results)), at, trace_id, owner
                 )
 
+    def know_calls(self, messages: Iterable[ParsedMessage]) -> None:
+        """Tool calls of earlier turns, which a later request repeats, are not of this session."""
+        counted: Counter[tuple[str, ...]] = Counter()
+        for message in messages:
+            for call in message.calls:
+                if self._is_new_call(call, counted):
+                    self._seen[_call_key(call)] += 1
+                    if call.id:
+                        self._requested[call.id] = call
+            for result in message.results:
+                counted[_result_key(result)] += 1
+                self._seen[_result_key(result)] = max(
+                    self._seen[_result_key(result)], counted[_result_key(result)]
+                )
+
     def add_output(self, message: ParsedMessage, at: int, trace_id: str, owner: str) -> Iterator[TimedItem]:
         """An output of a model of this agent."""
         self._answered.add(owner)
@@ -379,7 +394,7 @@ class TraceReader:
         if rank == _TOOL_USED:
             return self._tool_items(at, span, reading)
         if rank == _AGENT_INPUT:
-            return self._opening(at, reading, earlier)
+            return self._opening(at, span, reading, earlier)
         if rank == _AGENT_OUTPUT:
             return self._closing(at, span, reading, earlier)
         if rank == _MODEL_INPUT:
@@ -394,17 +409,31 @@ class TraceReader:
         text = reading.tool_result or ""
         return [(at, Message(role="tool", content=text, name=reading.tool))] if text.strip() else []
 
-    def _opening(self, at: int, reading: SpanReading, earlier: Sequence[TimedItem]) -> list[TimedItem]:
+    def _opening(
+        self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]
+    ) -> list[TimedItem]:
         """The prompt of an outermost agent. Its last message is new, even if an equal one exists."""
         fresh = None if _has_user(earlier) else _last(reading.inputs, "user")
         items = list(self._system(at, reading))
-        before = [message for message in reading.inputs if message is not fresh]
+        history = self._history(span, reading)
+        self._transcript.know_calls(history)
+        said = [replace(message, calls=(), results=()) for message in history]
+        before = [*said, *(message for message in reading.inputs if message is not fresh)]
         if fresh is not None and reading.inputs[-1] is fresh:
             items += self._transcript.add_conversation(before, at, self.trace_id, reading.agent)
             return items + list(self._transcript.add_message(fresh, at, self.trace_id))
         return items + list(
             self._transcript.add_conversation(reading.inputs, at, self.trace_id, reading.agent)
         )
+
+    def _history(self, agent: Span, reading: SpanReading) -> list[ParsedMessage]:
+        """What precedes the question of an agent in the first request to its model: earlier turns."""
+        below = (each for each in self._spans if self.read[each.span_id].kind == "inference")
+        first = next((each for each in below if agent in self._above(each, "agent")), None)
+        if first is None or len(reading.inputs) != 1:
+            return []
+        talk = [message for message in self.read[first.span_id].inputs if message.role != "system"]
+        return talk[:-1] if talk and _text_key(talk[-1]) == _text_key(reading.inputs[0]) else []
 
     def _closing(
         self, at: int, span: Span, reading: SpanReading, earlier: Sequence[TimedItem]

@@ -1,11 +1,11 @@
 """The GenAI semantic conventions of OpenTelemetry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from proctor.json_values import JsonMap, JsonObject, as_map, as_text, parsed_integer
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, parsed_integer
 from proctor.session import Role
 from proctor.telemetry.messages import (
     ParsedMessage,
@@ -205,7 +205,21 @@ def content_of(span: Span) -> Content:
     ):
         for event in span.events:
             _add_event(content, as_text(event["name"]), as_map(event, "attributes"), None)
+    if not content.inputs and not content.outputs:
+        _add_logged(content, maps_in(parse_nested(span.attributes.get("events"))))
     return content
+
+
+def _add_logged(content: Content, events: Sequence[JsonMap]) -> None:
+    """The events that Logfire and Pydantic AI keep in an attribute.
+
+    What the assistant says at their end is the answer where none is marked as such.
+    """
+    for event in events:
+        _add_event(content, str(event.get("event.name") or ""), {}, event)
+    if not content.outputs:
+        while content.inputs and content.inputs[-1].role == "assistant":
+            content.outputs.insert(0, content.inputs.pop())
 
 
 def instructions(value: object) -> str:
