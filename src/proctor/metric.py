@@ -38,8 +38,6 @@ class Metric:
     """The column of items with its values. Empty: they are computed."""
     session_column: str = ""
     """The same of sessions, for those that belong to no run."""
-    finished_attribute: str = ""
-    """The attribute of `ItemFinished` with its value."""
     is_zero_unknown: bool = False
     """Whether 0 means that nothing was counted."""
     more: str = ""
@@ -83,7 +81,6 @@ METRICS = {
             is_skewed=True,
             item_column="costUsd",
             session_column="costUsd",
-            finished_attribute="cost_usd",
             more="costs more",
             less="costs less",
         ),
@@ -95,7 +92,6 @@ METRICS = {
             is_skewed=True,
             item_column="workSeconds",
             session_column="workSeconds",
-            finished_attribute="work_seconds",
             more="takes longer",
             less="takes less time",
         ),
@@ -107,7 +103,6 @@ METRICS = {
             is_skewed=True,
             item_column="tokensTotal",
             session_column="totalTokens",
-            finished_attribute="tokens",
             is_zero_unknown=True,
             more="uses more tokens",
             less="uses fewer tokens",

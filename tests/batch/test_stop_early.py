@@ -179,6 +179,7 @@ def test_errors_decide_nothing_by_themselves(proctor):
         ({"width": 0}, ["good"], "width", "more than 0"),
         ({"by": "model"}, ["good"], "names no goal", "`decided: true`, `width` or `ranks`"),
         ({"widht": 0.1}, ["good"], "widht", "width"),
+        ({"width": 0.1, "metric": "sucess"}, ["good"], "metric `sucess`", "score:EVALUATOR"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused_before_anything_starts(proctor, rule, models, problem, remedy):

@@ -79,7 +79,7 @@ def test_a_call_that_nobody_charges_for_does_not_make_the_cost_unknown(tmp_path,
     with new_store(tmp_path, "one", [Item(runner="prompt", prompt="a", model="m")]) as store:
         writer = store.writer()
         (row,) = store.read.queued("one", after=-1, limit=1)
-        attempt = {"runId": "one", "itemId": row["id"], "attempt": 1, "job": "coding"}
+        attempt = {"runId": "one", "itemId": row["id"], "attempt": 1, "job": "coding", "status": "running"}
         recorder = Recorder(writer, "s", attempt | {"startedAt": timestamp(NOW)}, lambda: NOW)
         recorder.record(ModelCall(model="m", cost_usd=0.25))
         recorder.record(ModelCall(model="m", status=status))

@@ -238,14 +238,15 @@ class StopMonitor:
             reason=[item.outcome.reason],
             sessionId=[item.session_id],
         )
-        attribute = find_metric(self.rule.metric).finished_attribute
-        if self._add(row, {self.rule.metric: [getattr(item, attribute)]} if attribute else {}):
+        is_column = find_metric(self.rule.metric).item_column
+        pages = finished_columns(self._read, self.run_id, item.id) if is_column else [row]
+        if any(self._add(page) for page in pages):
             self._undecided = set(self._monitor.undecided())
 
     def read_finished(self) -> None:
         """Add the items of the store that have ended since."""
         for page in finished_columns(self._read, self.run_id):
-            self._add(page, metric_values(page))
+            self._add(page)
         self._undecided = set(self._monitor.undecided())
 
     def decisions(self) -> list[GoalStatus]:
@@ -311,9 +312,9 @@ class StopMonitor:
             ],
         }
 
-    def _add(self, rows: FinishedColumns, amounts: Mapping[str, Sequence[float | None]]) -> bool:
+    def _add(self, rows: FinishedColumns) -> bool:
         """Note the values of items; whether a task is complete by them."""
-        values, is_complete = self._values(rows, amounts), False
+        values, is_complete = self._values(rows), False
         cells = map(self._of_item.get, rows["id"])
         for at, (item_id, cell) in enumerate(zip(rows["id"], cells, strict=True)):
             if cell is None or item_id in cell.values:
@@ -327,15 +328,14 @@ class StopMonitor:
                 is_complete = True
         return is_complete
 
-    def _values(
-        self, rows: FinishedColumns, amounts: Mapping[str, Sequence[float | None]]
-    ) -> Sequence[float | None]:
+    def _values(self, rows: FinishedColumns) -> Sequence[float | None]:
         """The values of items as far as their rows have them; empty: they are those of their sessions."""
         metric = self.rule.metric
         if metric == SUCCESS:
             ends = zip(rows["status"], rows["reason"], strict=True)
             return [None if reason == UNCHECKED else float(status == SUCCESS) for status, reason in ends]
-        return [amount or None for amount in amounts.get(metric, ())]
+        has_column = find_metric(metric).item_column
+        return [amount or None for amount in metric_values(rows)[metric]] if has_column else []
 
     def _scored(self, session: str | None) -> float | None:
         """The mean score of a session, or the number that was measured in it, on the scale."""

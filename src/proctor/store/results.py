@@ -259,16 +259,17 @@ def planned_columns(read: StoreReader, run_id: str) -> Iterator[PlannedColumns]:
     )
 
 
-def finished_columns(read: StoreReader, run_id: str) -> Iterator[FinishedColumns]:
-    """How the finished items of a run ended, in plan order, without their inputs."""
+def finished_columns(read: StoreReader, run_id: str, item_id: str = "") -> Iterator[FinishedColumns]:
+    """How the finished items of a run ended, or one of them, in plan order, without their inputs."""
+    of_item = ' AND i."id" = ?' if item_id else ""
     return read.columns(
         FinishedColumns,
         'SELECT i."id", i."status", i."reason", i."sessionId", '
         f"{_OF_ITEMS} "
         'FROM "batch_items" i '
         'LEFT JOIN "sessions" s ON s."id" = i."sessionId" '
-        f'WHERE i."runId" = ? AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
-        (run_id,),
+        f'WHERE i."runId" = ?{of_item} AND i."status" IN ({_FINISHED}) ORDER BY i."position"',
+        (run_id, item_id) if item_id else (run_id,),
     )
 
 
