@@ -187,7 +187,7 @@ def without_none(values: Mapping[str, Value | None]) -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def without_empty(values: JsonMap) -> JsonObject:
+def without_empty(values: Mapping[str, Value]) -> dict[str, Value]:
     """The members that have a value other than an empty text, list or object."""
     return {name: value for name, value in values.items() if value not in (None, "", [], (), {})}
 

@@ -30,8 +30,21 @@ class Provider:
         return "yes"
 
 
+async def call(pool: RatePool, send, waited=None) -> str:
+    """Call in a slot, as clients of providers do, again after each 429."""
+    while True:
+        slot = await pool.enter(waited)
+        try:
+            answer = await send()
+        except RateLimited as error:
+            pool.refused(slot, error.retry_after_seconds)
+        else:
+            pool.answered()
+            return answer
+
+
 async def ask(pool: RatePool, provider: Provider, times: int, waited=None) -> list[str]:
-    return await asyncio.gather(*(pool.call(provider, waited) for _ in range(times)))
+    return await asyncio.gather(*(call(pool, provider, waited) for _ in range(times)))
 
 
 async def test_a_429_cuts_the_pool_to_less_than_what_was_in_use_and_every_call_still_gets_its_answer():
@@ -52,7 +65,7 @@ async def test_waiting_is_told_and_adds_up_to_the_time_really_waited():
         moment += 0.05
         return "yes"
 
-    await asyncio.gather(*(pool.call(provider, reports.append) for reports in told.values()))
+    await asyncio.gather(*(call(pool, provider, reports.append) for reports in told.values()))
 
     assert [sum(reports) for reports in told.values()] == pytest.approx([0, 0.05, 0.1, 0.15])
     assert pool.state.waited_seconds == pytest.approx(0.3)
@@ -159,9 +172,9 @@ async def test_waiting_calls_that_are_cancelled_leave_their_place_and_their_slot
         await gate.wait()
         return "yes"
 
-    first = asyncio.create_task(pool.call(held))
+    first = asyncio.create_task(call(pool, held))
     await asyncio.sleep(0)
-    second, third = asyncio.create_task(pool.call(held)), asyncio.create_task(pool.call(held))
+    second, third = asyncio.create_task(call(pool, held)), asyncio.create_task(call(pool, held))
     await asyncio.sleep(0)
     assert (pool.state.in_use, pool.state.waiting) == (1, 2)
     second.cancel()
@@ -175,7 +188,7 @@ async def test_waiting_calls_that_are_cancelled_leave_their_place_and_their_slot
     with pytest.raises(asyncio.CancelledError):
         await third
     assert (pool.state.in_use, pool.state.waiting) == (0, 0)
-    assert await pool.call(held) == "yes"
+    assert await call(pool, held) == "yes"
     assert pool.state.held_seconds == 0 and pool.state.waited_seconds >= 0
 
 

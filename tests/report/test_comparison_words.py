@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from proctor.json_values import camel_document
 from proctor.report.comparison import (
     around,
     change,
@@ -26,7 +27,7 @@ from proctor.report.comparison import (
     trend_summary,
     with_errors,
 )
-from proctor.report.estimate import basis, forecast_document, forecast_lines
+from proctor.report.estimate import basis, forecast_lines
 from proctor.stats.comparison import Comparison, Contrast, GateResult, Mean
 from proctor.stats.differences import Difference
 from proctor.stats.estimate import Forecast, Predicted
@@ -371,7 +372,7 @@ def test_the_basis_of_a_prediction_in_a_sentence() -> None:
         "From 1,200 earlier sessions of the same agents and models, for 8 of 9 items: nothing is known of "
         "a, b, c."
     )
-    document = forecast_document(forecast(Predicted(value=1.0, low=0.5, high=2.0, sessions=3, items=4), time))
+    document = camel_document(forecast(Predicted(value=1.0, low=0.5, high=2.0, sessions=3, items=4), time))
     assert document["items"] == 8
     cost = {"value": 1.0, "low": 0.5, "high": 2.0, "sessions": 3, "items": 4, "unknown": []}
     assert document["costUsd"] == cost

@@ -38,9 +38,9 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.errors import UsageError
 from proctor.formatting import rank as place
+from proctor.json_values import camel_document
 from proctor.metric import METRICS_HELP, find_metric
 from proctor.report.comparison import comparison_data, comparison_document, comparison_junit, figure
-from proctor.report.render import rank_document
 
 compare_app = typer.Typer(add_completion=False)
 FORMATS = ("text", "md", "html", "json", "junit")
@@ -183,7 +183,7 @@ def rank(
     for run, unranked in ranking.unranked.items():
         print_note(printable(f"note: {run}: {_left_out(ranking, run, unranked)}"))
     if as_json:
-        print_json([rank_document(each) for each in ranking.ranks])
+        print_json(camel_document(ranking.ranks))
         return output.SUCCEEDED
     _print_ranks(ranking)
     for state in ranking.stops:

@@ -22,7 +22,7 @@ from proctor.cli.output import count, money, print_json, print_next, print_note,
 from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
-from proctor.json_values import JsonMap, JsonObject, as_map
+from proctor.json_values import JsonMap, JsonObject, as_map, camel_document
 
 if TYPE_CHECKING:
     from proctor.api.runs import Extension, Forecast
@@ -450,12 +450,12 @@ def predict_cost_and_time(
 
 def _in_words(forecast: "Forecast", *, resumes: bool = False) -> CostAndTime:
     # Loaded by dry runs only.
-    from proctor.report.estimate import forecast_document, forecast_lines
+    from proctor.report.estimate import forecast_lines
 
     lines = forecast_lines(forecast) if forecast.items else []
     if resumes:
         lines = [f"left to run: {count(forecast.items, 'item')}", *lines]
-    return CostAndTime(lines, forecast_document(forecast))
+    return CostAndTime(lines, camel_document(forecast))
 
 
 LISTED = 20

@@ -19,7 +19,7 @@ from proctor.export.sessions import (
     without_nothing,
 )
 from proctor.export.tables import file_name
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonObject, without_empty, without_none
 from proctor.session import ModelCall, Session, ToolCall, Usage
 
 VERSION = "ATIF-v1.7"
@@ -107,7 +107,7 @@ def _tool_call(name: str, call: ToolCall) -> JsonObject:
         {
             "tool_call_id": name,
             "function_name": call.name,
-            "extra": {key: value for key, value in extra.items() if value is not None},
+            "extra": without_none(extra),
         }
     ) | {"arguments": dict(call.args)}
 
@@ -137,7 +137,7 @@ def _model_call(call: ModelCall) -> JsonObject:
         "error": call.error,
         "call_id": call.call_id,
     }
-    return {name: value for name, value in known.items() if value not in ("", None)}
+    return without_empty(known)
 
 
 def _metrics(calls: list[ModelCall]) -> JsonObject:

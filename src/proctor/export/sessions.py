@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from proctor.errors import UsageError
 from proctor.export.tables import file_name, write_into
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, without_none
+from proctor.json_values import JsonMap, JsonObject, without_empty, without_none
 from proctor.score import Score
 from proctor.session import Message, ModelCall, Role, Session, ToolCall, Usage
 from proctor.store import Scope, StoreReader
@@ -143,7 +143,7 @@ def score_document(score: Score) -> JsonObject:
         "input_tokens": score.input_tokens or None,
         "output_tokens": score.output_tokens or None,
     }
-    return {name: value for name, value in known.items() if value not in ("", None)}
+    return without_empty(known)
 
 
 def total_usage(session: Session) -> dict[str, tuple[Usage, float | None]]:

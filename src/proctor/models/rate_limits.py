@@ -15,16 +15,15 @@ import re
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from proctor.errors import ModelError, RateLimited
+from proctor.errors import ModelError
 
-T = TypeVar("T")
 Waited = Callable[[float], None]
 SLICE_SECONDS = 1.0
 """A wait of unknown length is reported in slices, and corrected when it is over."""
@@ -236,25 +235,6 @@ class RatePool:
     def is_in_outage(self) -> bool:
         """Whether the pool is held because its provider cannot be reached."""
         return self._outage.started is not None
-
-    async def call(self, send: Callable[[], Awaitable[T]], waited: Waited | None = None) -> T:
-        """Call `send` in a slot, and retry as long as it is rate limited."""
-        without_hint = 0
-        while True:
-            slot = await self.enter(waited)
-            try:
-                answer = await send()
-            except RateLimited as error:
-                self.refused(slot, error.retry_after_seconds)
-                without_hint += error.retry_after_seconds is None
-                if without_hint >= TRIES_WITHOUT_HINT:
-                    raise
-            except BaseException:
-                self.failed()
-                raise
-            else:
-                self.answered()
-                return answer
 
     async def enter(self, waited: Waited | None = None) -> Slot:
         """Wait for a slot and take it. Return it with `answered`, `failed` or `refused`."""

@@ -7,7 +7,7 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -352,11 +352,6 @@ def place_of(path: Path, name: str) -> str:
     """
     folders = [folder for folder in path.absolute().parent.parts if folder not in (name, path.anchor)]
     return f"{folders[-1]}/{name}" if folders else name
-
-
-def without_empty(values: Mapping[str, str]) -> dict[str, str]:
-    """The values that are not empty."""
-    return {name: value for name, value in values.items() if value}
 
 
 _ZSTANDARD = 93

@@ -22,6 +22,7 @@ from proctor.json_values import (
     maps_in,
     message_text,
     tools_of,
+    without_empty,
 )
 from proctor.records._reading import (
     Read,
@@ -33,7 +34,6 @@ from proctor.records._reading import (
     place_of,
     read_session,
     unreadable,
-    without_empty,
 )
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage

@@ -20,8 +20,9 @@ from proctor.json_values import (
     maps_in,
     message_text,
     parse_json,
+    without_empty,
 )
-from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines, without_empty
+from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
 from proctor.session import ModelCall, Session, Usage
 
 kind = "codex"

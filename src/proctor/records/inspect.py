@@ -24,6 +24,7 @@ from proctor.json_values import (
     maps_in,
     message_text,
     tools_of,
+    without_empty,
 )
 from proctor.records._reading import (
     Read,
@@ -37,7 +38,6 @@ from proctor.records._reading import (
     open_zip,
     read_session,
     unreadable,
-    without_empty,
 )
 from proctor.score import Score
 from proctor.session import ModelCall, Role, Session, Usage

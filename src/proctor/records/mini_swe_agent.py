@@ -19,6 +19,7 @@ from proctor.json_values import (
     maps_in,
     message_text,
     usage_of_chat,
+    without_empty,
 )
 from proctor.records._reading import (
     Read,
@@ -28,7 +29,6 @@ from proctor.records._reading import (
     load_json,
     place_of,
     read_session,
-    without_empty,
 )
 from proctor.session import ModelCall, Session, Usage
 

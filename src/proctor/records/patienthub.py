@@ -17,6 +17,7 @@ from proctor.json_values import (
     as_whole_number,
     maps_in,
     message_text,
+    without_empty,
 )
 from proctor.records._reading import (
     Read,
@@ -27,7 +28,6 @@ from proctor.records._reading import (
     place_of,
     read_session,
     unreadable,
-    without_empty,
 )
 from proctor.session import ModelCall, Role, Session, Usage
 

@@ -23,6 +23,7 @@ from proctor.json_values import (
     maps_in,
     message_text,
     usage_of_chat,
+    without_empty,
 )
 from proctor.records._reading import (
     Read,
@@ -32,7 +33,6 @@ from proctor.records._reading import (
     load_json,
     read_session,
     unreadable,
-    without_empty,
 )
 from proctor.score import Score
 from proctor.session import ModelCall, Session, Unreadable, Usage

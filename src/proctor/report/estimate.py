@@ -1,7 +1,6 @@
-"""Predictions of cost and time in words and as JSON."""
+"""Predictions of cost and time in words."""
 
 from proctor.formatting import plural, seconds, usd
-from proctor.json_values import JsonObject
 from proctor.stats.estimate import Forecast, Predicted, RoleAssumption
 
 NAMED = 3
@@ -46,26 +45,6 @@ def basis(forecast: Forecast) -> str:
         return f"{text}."
     some = _names(unknown)
     return f"{text}, for {time.items:,} of {forecast.items:,} items: nothing is known of {some}."
-
-
-def forecast_document(forecast: Forecast) -> JsonObject:
-    """A prediction as JSON."""
-    return {
-        "items": forecast.items,
-        "costUsd": _document(forecast.cost_usd),
-        "seconds": _document(forecast.seconds),
-    }
-
-
-def _document(predicted: Predicted) -> JsonObject:
-    return {
-        "value": predicted.value,
-        "low": predicted.low,
-        "high": predicted.high,
-        "sessions": predicted.sessions,
-        "items": predicted.items,
-        "unknown": list(predicted.unknown),
-    }
 
 
 def assumption_note(role: RoleAssumption) -> str:

@@ -26,7 +26,7 @@ from markupsafe import Markup
 from proctor import formatting
 from proctor.document import Chart, Details, Document, Section
 from proctor.formatting import printable
-from proctor.json_values import JsonMap, JsonObject
+from proctor.json_values import JsonMap, JsonObject, camel_document
 from proctor.report import as_markdown, charts
 from proctor.report.as_markdown import PLOTS
 from proctor.report.charts import COLORS, STYLE, as_file, limits, places, wrapped
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from proctor.stats.figures import FactorFigures, Figures, PassAtK
-    from proctor.stats.ranking import Rank
 
 _TEMPLATES = (
     "report.css",
@@ -356,27 +355,10 @@ def factor_document(factor: "FactorFigures") -> dict[str, object]:
     return {
         "levels": {each.name: level_document(each) for each in factor.levels},
         "tooManyLevels": factor.is_too_many,
-        "ranks": [rank_document(each) for each in factor.ranks],
-        "ranksByPassHatK": {"k": factor.k, "ranks": [rank_document(each) for each in factor.reliability]},
+        "ranks": camel_document(factor.ranks),
+        "ranksByPassHatK": {"k": factor.k, "ranks": camel_document(factor.reliability)},
         "paretoFront": list(factor.front),
         "errorsDecideOrder": factor.errors_decide,
-    }
-
-
-def rank_document(rank: "Rank") -> dict[str, object]:
-    """One row of a ranking."""
-    return {
-        "name": rank.name,
-        "value": rank.value,
-        "sem": rank.sem,
-        "low": rank.low,
-        "high": rank.high,
-        "rank": rank.rank,
-        "rankLow": rank.rank_low,
-        "rankHigh": rank.rank_high,
-        "tasks": rank.tasks,
-        "runs": rank.runs,
-        "note": rank.note,
     }
 
 
@@ -417,15 +399,6 @@ def estimate_document(estimate: Estimate) -> dict[str, object]:
 
 
 def _of_k(entries: "Sequence[PassAtK]") -> list[dict[str, object]]:
-    return [
-        {
-            "k": entry.k,
-            "value": entry.estimate.value,
-            "sem": entry.estimate.sem,
-            "low": entry.estimate.low,
-            "high": entry.estimate.high,
-            "tasks": entry.estimate.n,
-            "leftOut": entry.estimate.left_out,
-        }
-        for entry in entries
-    ]
+    names = ("value", "sem", "low", "high", "tasks", "leftOut")
+    documents = [(entry.k, estimate_document(entry.estimate)) for entry in entries]
+    return [{"k": k, **{name: document[name] for name in names}} for k, document in documents]

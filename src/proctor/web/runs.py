@@ -25,7 +25,7 @@ from proctor.api.sessions import Scope, item_in_run
 from proctor.document import CaptionedChart, Chart
 from proctor.errors import NotFound, UsageError
 from proctor.job import check_run_id
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonObject, camel_document
 from proctor.report import charts as report_charts
 from proctor.secrets import private_folder
 from proctor.web.responses import ERRORS, page, with_deprecated
@@ -124,11 +124,11 @@ def _charts_answer(charts: RunCharts) -> ChartsAnswer:
     if not charts.levels:
         return answer
     # numpy is loaded with the first figures, not with the server.
-    from proctor.report.render import level_document, rank_document
+    from proctor.report.render import level_document
 
     levels = [{"name": level.name, **level_document(level)} for level in charts.levels]
     answer.levels = [LevelShape.model_validate(level) for level in levels]
-    answer.ranks = [RankShape.model_validate(rank_document(rank)) for rank in charts.ranks]
+    answer.ranks = [RankShape.model_validate(camel_document(rank)) for rank in charts.ranks]
     return answer
 
 

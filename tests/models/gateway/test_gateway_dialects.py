@@ -164,11 +164,11 @@ def test_the_tools_of_responses() -> None:
         {"type": "web_search"},
     ]
     _, _, made, left_out = sent(
-        responses, {"model": "m", "input": "x", "tools": tools, "odd": 1, "none": None}
+        responses, {"model": "m", "input": "x", "tools": tools, "top_logprobs": 1, "max_tool_calls": None}
     )
     assert made[0] == {"type": "function", "function": {"name": "f", "parameters": {}}}
     assert made[1]["function"] == {"name": "c", "description": "", "parameters": responses.FREEFORM}
-    assert len(made) == 2 and left_out == ["odd", "tool web_search"]
+    assert len(made) == 2 and left_out == ["tool web_search", "top_logprobs"]
     with pytest.raises(ValueError, match="previous_response_id"):
         responses.parse_request({"input": "x", "previous_response_id": "r"}, "m")
 

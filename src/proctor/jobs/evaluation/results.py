@@ -30,7 +30,7 @@ from proctor.document import (
 from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
 from proctor.jobs.evaluation.state import EvaluationState
-from proctor.json_values import JsonMap, JsonObject, as_number
+from proctor.json_values import JsonObject, as_number, without_empty
 from proctor.stats.agreement import CalibrationPair
 from proctor.stats.evaluation import (
     EvaluationResults,
@@ -463,9 +463,9 @@ def _record(
         "severityNumber": 17 if score["error"] else 9,
         "service.name": service,
         "resource": {"attributes": {"service.name": service, "aws.service.type": "gen_ai_agent"}},
-        "attributes": _without_nothing(attributes),
+        "attributes": without_empty(attributes),
     }
-    return _without_nothing(record)
+    return without_empty(record)
 
 
 def _verdict(score: ScoreRow) -> JsonObject:
@@ -489,10 +489,6 @@ def _scale(score: ScoreRow) -> str | None:
     if score["error"]:
         return None
     return "Categorical" if score["value"] is None else "Numerical"
-
-
-def _without_nothing(values: JsonMap) -> JsonObject:
-    return {name: value for name, value in values.items() if value is not None and value != ""}
 
 
 def _nanoseconds(stamp: str | None) -> int | None:

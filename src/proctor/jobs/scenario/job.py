@@ -394,10 +394,6 @@ JOB = ScenarioJob()
 # One scenario by itself: as an experiment with one variation, as a branch of an earlier run, or estimated.
 
 
-DECISION_WORDS, WORLD_WORDS = 150, 250
-"""Typical length of a model's decision and of its world state, in words."""
-
-
 def config_of(
     folder: Path,
     output: Path,

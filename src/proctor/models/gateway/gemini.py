@@ -40,17 +40,8 @@ SETTINGS = {
 }
 """Gemini's name of a setting → Proctor's."""
 SHAPE_SETTINGS = frozenset({"responseMimeType", "responseSchema", "responseJsonSchema", "seed"})
-UNDERSTOOD = frozenset(
-    {
-        "contents",
-        "systemInstruction",
-        "system_instruction",
-        "tools",
-        "toolConfig",
-        "generationConfig",
-        "model",
-    }
-)
+NOT_TRANSLATED = frozenset(("safetySettings", "serviceTier"))
+"""Members of requests that pass (`parameters.py`), and that other formats do not have."""
 MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
 FINISH_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 OUR_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter"}
@@ -69,7 +60,7 @@ STATUSES = {
 
 def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """Contents become messages, function calls get ids, settings the names of chat completions."""
-    left_out = {name for name in body if name not in UNDERSTOOD}
+    left_out = {*NOT_TRANSLATED.intersection(body)}
     messages = list[JsonMap]()
     system = body.get("systemInstruction") or body.get("system_instruction") or {}
     if instructions := text_of(system.get("parts") if isinstance(system, Mapping) else system):

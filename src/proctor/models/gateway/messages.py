@@ -28,23 +28,8 @@ from proctor.models.gateway.dialect import (
 )
 from proctor.session import Usage
 
-UNDERSTOOD = frozenset(
-    {
-        "model",
-        "messages",
-        "system",
-        "tools",
-        "tool_choice",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "stop_sequences",
-        "stream",
-        "metadata",
-        "output_config",
-        "context_management",
-    }
-)
+NOT_TRANSLATED = frozenset(("cache_control", "output_format", "service_tier", "speed", "thinking", "top_k"))
+"""Members of requests that pass (`parameters.py`), and that other formats do not have."""
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 wants_stream = chat.wants_stream
 ERROR_TYPES = {
@@ -61,7 +46,7 @@ ERROR_TYPES = {
 
 def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """The system text becomes a message, content blocks become messages, tool calls and results."""
-    left_out = {name for name in body if name not in UNDERSTOOD}
+    left_out = {*NOT_TRANSLATED.intersection(body)}
     failed = set[str]()
     messages = list[JsonMap]()
     if system := text_of(body.get("system")):

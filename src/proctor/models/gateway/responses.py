@@ -203,35 +203,8 @@ def _tool_request(item: JsonMap) -> ToolRequest:
     return ToolRequest(id=str(item.get("call_id", "")), name=str(item["name"]), arguments=str(arguments))
 
 
-UNDERSTOOD = frozenset(
-    {
-        "model",
-        "input",
-        "instructions",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "stream",
-        "max_output_tokens",
-        "temperature",
-        "top_p",
-        "text",
-        "reasoning",
-        # These do not affect the answer.
-        "store",
-        "include",
-        "metadata",
-        "user",
-        "prompt_cache_key",
-        "client_metadata",
-        "stream_options",
-        "safety_identifier",
-        "service_tier",
-        "truncation",
-        "prompt_cache_retention",
-        "background",
-    }
-)
+NOT_TRANSLATED = ("max_tool_calls", "top_logprobs")
+"""Members of requests that pass (`parameters.py`), and that other formats do not have."""
 FREEFORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 error, wants_stream = chat.error, chat.wants_stream
 
@@ -240,7 +213,7 @@ def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """Instructions and input items become messages; features of the provider alone are left out."""
     if body.get("previous_response_id"):
         raise ValueError("previous_response_id: earlier responses are not kept here; send the whole input")
-    left_out = {name for name, value in body.items() if name not in UNDERSTOOD and value is not None}
+    left_out = {name for name in NOT_TRANSLATED if body.get(name) is not None}
     messages = list[JsonObject]()
     if body.get("instructions"):
         messages.append({"role": "system", "content": body["instructions"]})
