@@ -22,7 +22,7 @@ from proctor.evaluators.criteria import rubric_names
 from proctor.jobs.coding.job import JOB as CODING
 from proctor.jobs.coding.job import read_plan
 from proctor.jobs.dialogue.plan import read_simulation
-from proctor.jobs.dialogue.roles import ROLE_KEYS, Roles
+from proctor.jobs.dialogue.roles import RoleFile, Roles
 from proctor.jobs.dialogue.schema import CONFIG_KEYS
 from proctor.jobs.evaluation import state as evaluation
 from proctor.jobs.evaluation.request import EvaluationPlan, EvaluationRequest, read_dataset, read_evaluation
@@ -89,7 +89,7 @@ SETTINGS = {
     "[watch]": tuple(config.SETTINGS["watch"]),
     **{name: tuple(config.SETTINGS[name]) for name in ("evaluation", "encryption", "budget")},
 }
-DIALOGUE_NAMES = (*CONFIG_KEYS, *ROLE_KEYS, *steps.KINDS, *Roles().names(), *rubric_names())
+DIALOGUE_NAMES = (*CONFIG_KEYS, *RoleFile.model_fields, *steps.KINDS, *Roles().names(), *rubric_names())
 STATES = (*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS)
 MENTIONED: dict[str, tuple[Callable[[], Iterable[str]], str, Callable[[], str]]] = {
     "commands": (lambda: COMMANDS, "## proctor {}\n", lambda: _text("docs/commands.md")),

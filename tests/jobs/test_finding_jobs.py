@@ -52,7 +52,7 @@ from proctor.item import Item
 from proctor.job import Job, JobPlan, StoredPlan
 from proctor.plan.validate import overrides_of
 from proctor.plan.source import refuse
-from proctor.plan.validate import Flag, PlanModel, SectionLabel, Text, Texts, check_shape
+from proctor.plan.validate import Flag, PlanModel, sections_of, Text, Texts, check_shape
 from proctor.plan.yaml_loader import read_source
 
 
@@ -87,8 +87,7 @@ class Capitals(Job):
 
     def read(self, source, overrides, ctx):
         read = read_source(source.text, file=source.file)
-        label = SectionLabel("the plan", "A plan", list(CapitalsFile.model_fields))
-        if problems := check_shape(read, CapitalsFile, lambda path: None if path else label).problems:
+        if problems := check_shape(read, CapitalsFile, sections_of(CapitalsFile, "plan")).problems:
             refuse(problems)
         return CapitalsPlan(text=source.decoded, settings={**read.data, **overrides.settings()})
 

@@ -6,7 +6,6 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 from proctor.errors import UsageError
-from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Expectation,
     PlanModel,
@@ -14,7 +13,6 @@ from proctor.plan.validate import (
     ResourcesValue,
     SandboxValue,
     Seconds,
-    SectionLabel,
     Seed,
     StopWhen,
     Text,
@@ -22,7 +20,7 @@ from proctor.plan.validate import (
     Usd,
     check_shape,
     did_you_mean,
-    names_of,
+    sections_of,
     stop_settings,
     subject,
     suggestion,
@@ -51,12 +49,7 @@ class Plan(PlanModel):
 MAY_HAVE = "An item may have: name, timeLimit, mode, count, ratio, on, tags, token, only."
 
 
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    if not path:
-        return SectionLabel("the plan", "A plan", names_of(Plan))
-    if len(path) == 2 and path[0] == "items":
-        return SectionLabel(f"item {int(path[1]) + 1}", "An item", names_of(Entry))
-    return None
+vocabulary = sections_of(Plan, "plan")
 
 
 def problems(text: str) -> list[str]:

@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -40,6 +41,13 @@ class OneOrMany:
     ) -> JsonSchemaValue:
         many = handler(schema)
         return {"anyOf": [many["items"], many]}
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Marks a setting whose sections have models, though its own type does not say so."""
+
+    type: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +272,9 @@ def stop_settings(entry: object) -> dict[str, object] | None:
 
 
 def names_of(model: type[BaseModel]) -> list[str]:
-    """The keys of a mapping, as they are written in a file."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+    """The keys of a mapping, as they are written in a file: those of its own before the inherited ones."""
+    fields = sorted(model.model_fields.items(), key=lambda entry: entry[0] not in model.__annotations__)
+    return [field.alias or name for name, field in fields]
 
 
 def flags_of(model: type[BaseModel]) -> dict[str, tuple[Flag, str]]:
@@ -311,6 +320,73 @@ class SectionLabel:
 
 Vocabulary = Callable[[KeyPath], SectionLabel | None]
 """The label of the section at a path; None: not a section."""
+
+
+def sections_of(model: type[BaseModel], noun: str) -> Vocabulary:
+    """The sections of a file that a model describes; `noun` is what the file is called.
+
+    An entry of a list is called by the `noun` of its model, or else as the list without its last letter.
+    """
+    whole = SectionLabel(f"the {noun}", _with_article(noun), names_of(model))
+
+    def section(path: KeyPath) -> SectionLabel | None:
+        label, types, is_section = whole, list[Any]([model]), True
+        name = around = inside = ""
+        for step in path:
+            if is_section and any(getattr(each, "__name__", "") == step for each in types):
+                # The alternative of a union that pydantic has tried.
+                continue
+            is_member = is_section and not isinstance(step, int)
+            if is_member:
+                name, around = str(step), inside
+            types = [inner for each in types for inner in _types_at(each, step)]
+            part = next((each for each in types if _is_model(each)), None)
+            is_section = part is not None
+            if part is None:
+                continue
+            word = getattr(part, "noun", "") or name.removesuffix("s")
+            numbered = f"{word} {step + 1}" if isinstance(step, int) else f"the {word} of `{step}`"
+            own, kind = (f"`{step}`", f"`{step}`") if is_member else (numbered, _with_article(word))
+            label = SectionLabel(f"{own} of {around}" if around else own, kind, names_of(part))
+            # The number says where it is.
+            inside = around if is_member and around[-1:].isdigit() else own
+        return label if is_section else None
+
+    return section
+
+
+def _with_article(noun: str) -> str:
+    return f"{'An' if noun[0] in 'aeio' else 'A'} {noun}"
+
+
+def _is_model(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _types_at(annotation: Any, step: str | int) -> Iterator[Any]:
+    """The types that a value may have at a member, index or key of one of a type."""
+    if _is_model(annotation):
+        fields = annotation.model_fields.items()
+        yield from (
+            inner
+            for name, field in fields
+            if step == (field.alias or name)
+            for inner in _alternatives(
+                next((each.type for each in field.metadata if isinstance(each, Sections)), field.annotation)
+            )
+        )
+    elif get_origin(annotation) is (list if isinstance(step, int) else dict):
+        yield from _alternatives(get_args(annotation)[-1])
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """The types of a union, or the type itself."""
+    if get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        yield from (inner for each in get_args(annotation) for inner in _alternatives(each))
+    else:
+        yield annotation
 
 
 @dataclass(frozen=True, slots=True)

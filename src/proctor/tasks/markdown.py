@@ -14,16 +14,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.evaluators.expect import problems_of
-from proctor.plan.source import KeyPath, PlanSource, ValuePlace, open_regular, refuse, resolved
+from proctor.plan.source import PlanSource, ValuePlace, open_regular, refuse, resolved
 from proctor.plan.validate import (
     Expectation,
     PlanResources,
     PlanSandbox,
     Seconds,
-    SectionLabel,
     Text,
     check_shape,
-    names_of,
+    sections_of,
     suggestion,
 )
 from proctor.plan.yaml_loader import read_source
@@ -153,16 +152,6 @@ FOLDERS = ("start", "check_files", "solution")
 """The settings that name a folder beside the task."""
 
 
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The sections of the front matter."""
-    match path:
-        case ():
-            return SectionLabel("the task", "A task", names_of(Header))
-        case ("expect",):
-            return SectionLabel("`expect`", "`expect`", names_of(Expectation))
-    return None
-
-
 SUFFIXES = (".md", ".markdown", ".txt")
 MOST_BYTES = 10 * 1024 * 1024
 DIFFICULTIES = {"smoke": "Smoke Test", "easy": "Easy", "medium": "Medium", "hard": "Hard"}
@@ -173,7 +162,7 @@ def read_task(file: Path) -> Task:
     text = _text_of(file)
     header, body, first_line = _split(text, str(file))
     markdown = read_markdown(body, first_line=first_line)
-    problems = list(check_shape(header, Header, vocabulary).problems)
+    problems = list(check_shape(header, Header, sections_of(Header, "task")).problems)
     if not problems:
         problems += _contradictions(header, markdown)
     if not body.strip():

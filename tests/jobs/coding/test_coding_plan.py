@@ -369,10 +369,10 @@ def test_an_unknown_setting_is_shown_with_the_one_that_was_meant():
     assert found == [
         "plan.yaml:4:5: item 1 has no setting `timeout_secs`\n"
         "   4 |     timeout_secs: 900\n"
-        "Did you mean `timeoutSec`? An item may have: repo, prompt, baseBranch, scriptCommand, model, "
-        "jsonLogs, timeoutSec, setupTimeoutSec, checkTimeoutSec, login, cache, baseline, retries, "
+        "Did you mean `timeoutSec`? An item may have: prompt, repo, exclude, baseBranch, scriptCommand, "
+        "model, jsonLogs, timeoutSec, setupTimeoutSec, checkTimeoutSec, login, cache, baseline, retries, "
         "mergeOnPass, agent, command, script, setup, setupOnce, setupOnceFiles, env, tags, runs, seed, "
-        "budget, retryOn, keep, settings, system, expect, sandbox, resources, exclude."
+        "budget, retryOn, keep, settings, system, expect, sandbox, resources."
     ]
 
 

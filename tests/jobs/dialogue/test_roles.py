@@ -191,7 +191,7 @@ SCHEMA = "{type: object, required: [name]}"
         (GOOD + "  - {set: {a: '1 +'}}\n", {}, "is no expression"),
         (GOOD + "  - {end: x, when: 'a b'}\n", {}, "is no expression"),
         (RULES, {}, "there is no data/doctor.yaml"),
-        (GOOD + "  - {ask: {tmplate: a}}\n", {}, "`ask` has no setting `tmplate`"),
+        (GOOD + "  - {ask: {tmplate: a}}\n", {}, "`ask` of step 1 has no setting `tmplate`"),
         (END + "metrics: [mood]\n", {}, "`mood` is not in the role's state"),
         ("plays: [client]\nsteps: [{end: x}]\n", {}, "has no `description`"),
         (

@@ -129,7 +129,7 @@ evaluationMetadata:
             "underscores",
         ),
         (3, "`evaluators[2]` of the plan should be text, not a mapping"),
-        (4, "`store` has no setting `runId`"),
+        (4, "`store` of `dataSourceConfig` has no setting `runId`"),
         (5, "`votes` of the plan should be at least 1, not the number 0"),
         (9, "turn 1 of session 1 has no setting `answer`"),
     ]

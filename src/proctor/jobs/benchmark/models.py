@@ -31,17 +31,16 @@ from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.models.discovery import ModelDiscovery, discover
 from proctor.models.providers import PROVIDERS, find_endpoint
-from proctor.plan.source import KeyPath, PlanSource, bytes_of, refuse
+from proctor.plan.source import PlanSource, bytes_of, refuse
 from proctor.plan.validate import (
     Anything,
     ModelPrice,
     OutagePatience,
     PlanResources,
     PlanSandbox,
-    SectionLabel,
     Text,
     check_shape,
-    names_of,
+    sections_of,
 )
 from proctor.plan.yaml_loader import read_source
 from proctor.secrets import is_loopback
@@ -156,7 +155,7 @@ def read_models_config(text: str | bytes, *, file: str) -> ModelsConfig:
     source = read_source(text, file=file)
     if source.data is None:
         return ModelsConfig()
-    problems = list(check_shape(source, _File, _vocabulary).problems)
+    problems = list(check_shape(source, _File, sections_of(_File, "file")).problems)
     if not problems:
         problems += _contradictions(source)
     if problems:
@@ -218,19 +217,6 @@ def _contradictions(source: PlanSource) -> Iterator[Problem]:
                     "In one file a provider has one. Name the second provider differently, with a `base_url`."
                 )
                 yield source.problem((*path, field_name), problem, remedy)
-
-
-def _vocabulary(path: KeyPath) -> SectionLabel | None:
-    match path:
-        case ():
-            return SectionLabel("the file", "The file", names_of(_File))
-        case ("models", int(index)):
-            return SectionLabel(f"model {index + 1}", "A model", names_of(ModelEntry))
-        case ("models", int(index), "price"):
-            return SectionLabel(f"the price of model {index + 1}", "A price", names_of(ModelPrice))
-        case ("batch_settings",):
-            return SectionLabel("`batch_settings`", "`batch_settings`", names_of(BatchSettings))
-    return None
 
 
 EVERYTHING = "all"

@@ -20,8 +20,8 @@ from proctor.item import Item, digest_of
 from proctor.job import PlanText, check_limits
 from proctor.jobs.benchmark.models import Candidate
 from proctor.json_values import JsonObject
-from proctor.plan.source import KeyPath, refuse, resolved
-from proctor.plan.validate import PlanModel, Seconds, SectionLabel, Text, Texts, Usd, check_shape, names_of
+from proctor.plan.source import refuse, resolved
+from proctor.plan.validate import PlanModel, Seconds, Text, Texts, Usd, check_shape, sections_of
 from proctor.plan.yaml_loader import read_source
 from proctor.runner import PROGRAM_FOLDER
 from proctor.sandbox import merge_settings
@@ -507,18 +507,13 @@ _TASK_PLAN: type[PlanModel] = create_model(
 )
 
 
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The section of a plan."""
-    return SectionLabel("the plan", "A plan with `tasks`", names_of(_TASK_PLAN)) if not path else None
-
-
 def read_task_plan(plan: PlanText, options: Mapping[str, object]) -> tuple[Path, JsonObject, str]:
     """The path of the tasks, the overrides of their benchmark, and the name of the run. Raises `PlanError`.
 
     `options` are those of `proctor batch`, which take precedence.
     """
     source = read_source(plan.text, file=plan.file)
-    if problems := list(check_shape(source, _TASK_PLAN, vocabulary).problems):
+    if problems := list(check_shape(source, _TASK_PLAN, sections_of(_TASK_PLAN, "plan")).problems):
         refuse(problems)
     data = source.data
     models = data.get("model") or []

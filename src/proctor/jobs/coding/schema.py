@@ -6,14 +6,13 @@ to `null` are different.
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
 from proctor.job import MOST_CONCURRENT, RUN_ID
 from proctor.json_values import JsonMap, JsonObject, as_map, without_none
-from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
     Expectation,
@@ -25,7 +24,6 @@ from proctor.plan.validate import (
     PlanResources,
     PlanSandbox,
     Seconds,
-    SectionLabel,
     Seed,
     StopWhen,
     Text,
@@ -33,7 +31,7 @@ from proctor.plan.validate import (
     Usd,
     as_list,
     is_finite,
-    names_of,
+    sections_of,
 )
 from proctor.sandbox import merge_settings
 
@@ -96,6 +94,7 @@ Script = Annotated[
 class Exclusion(PlanModel):
     """A combination that is left out: one that has all of these values."""
 
+    noun: ClassVar = "exclusion"
     repo: Texts | None = None
     prompt: Texts | None = None
     agent: Texts | None = None
@@ -188,6 +187,7 @@ class Defaults(PlanModel):
 class Entry(Defaults):
     """An item, or many: a list in place of a value makes items for each."""
 
+    noun: ClassVar = "item"
     prompt: Texts = Field(description="What is asked.")
     repo: Texts | None = Field(None, description="The git repository. Without it: one call of a model.")
     exclude: list[Exclusion] | None = Field(None, description="Combinations of this entry to leave out.")
@@ -315,31 +315,4 @@ def _joined(entry: JsonMap, defaults: JsonMap, name: str) -> JsonObject | None:
     return {key: value for key, value in both.items() if value is not None} or None
 
 
-# The keys of its own first, then those it shares with the defaults.
-_ENTRY = ["repo", "prompt", *(name for name in names_of(Entry) if name not in ("repo", "prompt"))]
-
-
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The section of a plan at `path`; None: not a section."""
-    match path:
-        case ():
-            return SectionLabel("the plan", "A plan", names_of(CodingPlanFile))
-        case ("stop_when",):
-            return SectionLabel("`stop_when`", "`stop_when`", names_of(StopWhen))
-        case ("defaults",):
-            return SectionLabel("`defaults`", "`defaults`", names_of(Defaults))
-        case ("matrix", int(index)):
-            return SectionLabel(f"item {index + 1}", "An item", _ENTRY)
-        case ("prices", str(model)):
-            return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
-        case ("exclude", int(index)):
-            return SectionLabel(f"exclusion {index + 1}", "An exclusion", names_of(Exclusion))
-        case ("matrix", int(item), "exclude", int(index)):
-            return SectionLabel(
-                f"exclusion {index + 1} of item {item + 1}", "An exclusion", names_of(Exclusion)
-            )
-        case ("matrix", int(item), "expect"):
-            return SectionLabel(f"`expect` of item {item + 1}", "`expect`", names_of(Expectation))
-        case ("defaults", "expect"):
-            return SectionLabel("`expect` of `defaults`", "`expect`", names_of(Expectation))
-    return None
+vocabulary = sections_of(CodingPlanFile, "plan")

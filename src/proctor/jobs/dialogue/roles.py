@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -28,12 +28,12 @@ from proctor.dialogue.steps import KINDS, pattern
 from proctor.dialogue.templating import check_expression, check_template, members_needed, names_in
 from proctor.errors import NotFound, Place, Problem, UsageError
 from proctor.evaluators.answer_parser import field_of
-from proctor.jobs.dialogue.world import TOOL_KEYS, ToolEntry, read_policy, read_tools
+from proctor.jobs.dialogue.world import ToolEntry, read_policy, read_tools
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text, texts_in, without_none
 from proctor.patterns import PatternTimeout, bounded_call, may_take_long
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
-from proctor.plan.source import KeyPath, PlanSource, refuse
-from proctor.plan.validate import SectionLabel, check_shape, did_you_mean
+from proctor.plan.source import PlanSource, refuse
+from proctor.plan.validate import check_shape, did_you_mean, sections_of
 
 MOST_TEMPERATURE = 2.0
 """No provider accepts more."""
@@ -213,6 +213,7 @@ class ModelPrompt(BaseModel):
 class RoleStep(BaseModel):
     """One step of a role's turn."""
 
+    noun: ClassVar = "step"
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
     ask: str | ModelPrompt | None = None
     into: Name | None = None
@@ -286,23 +287,7 @@ class RoleFile(BaseModel):
     after: list[RoleStep] | None = None
 
 
-ROLE_KEYS = tuple(RoleFile.model_fields)
-STEP_KEYS = tuple(field.alias or name for name, field in RoleStep.model_fields.items())
-
-
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The section of a role at `path`; None: not a section."""
-    if not path:
-        return SectionLabel("the role", "A role", ROLE_KEYS)
-    if len(path) >= 2 and path[-2] in (*STEP_LISTS, "do") and isinstance(path[-1], int):
-        return SectionLabel(f"step {path[-1] + 1}", "A step", STEP_KEYS)
-    if len(path) >= 2 and path[-2] == "tools" and isinstance(path[-1], int):
-        return SectionLabel(f"tool {path[-1] + 1}", "A tool", TOOL_KEYS)
-    if path[-1] == "ask":
-        return SectionLabel("`ask`", "`ask`", tuple(ModelPrompt.model_fields))
-    return None
-
-
+vocabulary = sections_of(RoleFile, "role")
 BUILT_IN = Path(str(files("proctor").joinpath("roles")))
 FALLBACK = "en"
 SUFFIXES = (".yaml", ".yml", ".json")

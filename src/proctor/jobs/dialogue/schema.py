@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from proctor.errors import Place, Problem
 from proctor.job import MOST_CONCURRENT
 from proctor.jobs.dialogue.roles import MOST_TEMPERATURE
-from proctor.jobs.dialogue.world import TASK_KEYS, TOOL_KEYS, TaskEntry, ToolEntry
+from proctor.jobs.dialogue.world import TaskEntry, ToolEntry
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
@@ -23,7 +23,7 @@ from proctor.plan.validate import (
     StopWhen,
     check_shape,
     flags_of,
-    names_of,
+    sections_of,
 )
 from proctor.plan.yaml_loader import read_source
 
@@ -218,26 +218,7 @@ def _plain(value: object) -> object:
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The section of a config at `path`; None: not a section."""
-    match path:
-        case ():
-            return SectionLabel("the config", "A config", CONFIG_KEYS)
-        case (("clients" | "therapists") as side, int(index)):
-            return SectionLabel(f"{side[:-1]} {index + 1}", "A role", tuple(RoleEntry.model_fields))
-        case (("clients" | "therapists"), int(), "tools", int(index)):
-            return SectionLabel(f"tool {index + 1}", "A tool", TOOL_KEYS)
-        case ("tasks", int(index)):
-            return SectionLabel(f"task {index + 1}", "A task", TASK_KEYS)
-        case ("evaluators", int(index)):
-            return SectionLabel(f"evaluator {index + 1}", "An evaluator", tuple(EvaluatorEntry.model_fields))
-        case ("stop_when",):
-            return SectionLabel("`stop_when`", "`stop_when`", names_of(StopWhen))
-        case ("prices", str(model)):
-            return SectionLabel(f"the price of `{model}`", "A price", tuple(PriceEntry.model_fields))
-    return None
-
-
+vocabulary = sections_of(SimulationFile, "config")
 FLAGS = "the command line"
 
 

@@ -14,8 +14,8 @@ from proctor.errors import UsageError
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, maps_in, without_none
 from proctor.plan.criteria import read_data, read_text_file, read_yaml_source
-from proctor.plan.source import KeyPath, refuse
-from proctor.plan.validate import SectionLabel, check_shape
+from proctor.plan.source import refuse
+from proctor.plan.validate import check_shape, sections_of
 
 _STRICT = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
@@ -82,10 +82,6 @@ class TaskFile(BaseModel):
     tasks: Annotated[list[TaskEntry], Field(min_length=1)]
 
 
-TOOL_KEYS = tuple(ToolEntry.model_fields)
-TASK_KEYS = tuple(TaskEntry.model_fields)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialogueTask:
     """A task: what the simulated side wants, the state it starts from, and the checks of the end."""
@@ -106,18 +102,6 @@ class DialogueTask:
     def details(self) -> JsonObject:
         """The part of an item's details that is about the task."""
         return {"name": self.name, "goal": self.goal, "state": dict(self.state)}
-
-
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The section of a file of tools or tasks at `path`; None: not a section."""
-    match path:
-        case ():
-            return SectionLabel("the file", "The file", ("tools", "tasks"))
-        case (*_, "tools", int(index)):
-            return SectionLabel(f"tool {index + 1}", "A tool", TOOL_KEYS)
-        case (*_, "tasks", int(index)):
-            return SectionLabel(f"task {index + 1}", "A task", TASK_KEYS)
-    return None
 
 
 def read_tools(written: object, folder: Path) -> tuple[ToolSpec, ...]:
@@ -192,7 +176,7 @@ def _file(name: str, folder: Path, what: str) -> Path:
 
 def _checked(path: Path, model: type[BaseModel]) -> JsonMap:
     source = read_yaml_source(path)
-    if problems := [*source.problems, *check_shape(source, model, vocabulary).problems]:
+    if problems := [*source.problems, *check_shape(source, model, sections_of(model, "file")).problems]:
         refuse(problems)
     return as_map(source.data)
 

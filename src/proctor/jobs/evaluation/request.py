@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -19,7 +19,7 @@ from proctor.errors import Problem, UsageError
 from proctor.evaluator import Reference
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json, without_none
-from proctor.plan.source import KeyPath, PlanSource, refuse
+from proctor.plan.source import PlanSource, refuse
 from proctor.plan.validate import (
     Anything,
     Flag,
@@ -28,11 +28,11 @@ from proctor.plan.validate import (
     PlanResources,
     PlanSandbox,
     Seconds,
-    SectionLabel,
     Text,
     Usd,
     check_shape,
     names_of,
+    sections_of,
 )
 from proctor.plan.yaml_loader import read_source
 from proctor.store.session_selection import FileSessions, LogGroupSessions, OwnSessions, Period, Sessions
@@ -302,6 +302,7 @@ class ExpectedTurn(_EvaluationModel):
 class ExpectedCall(_EvaluationModel):
     """An expected tool call with its arguments."""
 
+    noun: ClassVar = "expected call"
     name: Text
     arguments: dict[str, Anything] | None = None
     match: Literal["exact", "subset", "superset", "ignore"] | None = None
@@ -325,6 +326,7 @@ class GroundTruth(_EvaluationModel):
 class SessionMetadata(_EvaluationModel):
     """Metadata of one session, or of all sessions of one scenario."""
 
+    noun: ClassVar = "session"
     session_id: Text | None = None
     test_scenario_id: Text | None = None
     ground_truth: GroundTruth | None = None
@@ -353,32 +355,6 @@ class Dataset:
     def mention(self) -> dict[str, str]:
         """What a job keeps of where its ground truth came from."""
         return {"dataset": self.name, "digest": self.digest}
-
-
-def _dataset_vocabulary(path: KeyPath, *, root: tuple[str | int, ...] = ()) -> SectionLabel | None:
-    """The part of a file of ground truth at `path`; None where no mapping with settings of its own is."""
-    if path[: len(root)] != root:
-        return None
-    match path[len(root) :]:
-        case ():
-            return SectionLabel("the dataset", "A dataset", names_of(DatasetFile))
-        case ("sessionMetadata", int(index)):
-            return SectionLabel(f"session {index + 1}", "A session", names_of(SessionMetadata))
-        case ("sessionMetadata", int(index), "groundTruth"):
-            return SectionLabel(
-                f"the ground truth of session {index + 1}", "Ground truth", names_of(GroundTruth)
-            )
-        case ("sessionMetadata", int(index), "groundTruth", "inline"):
-            return SectionLabel(
-                f"the ground truth of session {index + 1}", "Ground truth", names_of(InlineGroundTruth)
-            )
-        case ("sessionMetadata", int(index), "groundTruth", "inline", "expectedTrajectory", *_):
-            return SectionLabel(
-                f"an expected call of session {index + 1}", "An expected call", names_of(ExpectedCall)
-            )
-        case ("sessionMetadata", int(index), "groundTruth", "inline", "turns", int(turn)):
-            return SectionLabel(f"turn {turn + 1} of session {index + 1}", "A turn", names_of(ExpectedTurn))
-    return None
 
 
 def dataset_of_examples(name: str, examples: Sequence[JsonMap]) -> Dataset:
@@ -440,7 +416,7 @@ def read_dataset(text: str | bytes, *, file: str) -> Dataset:
     if (scenarios := _scenarios(text, file)) is not None:
         return dataset_of_examples(file.rpartition("/")[2], scenarios)
     source = read_source(text, file=file)
-    findings = check_shape(source, DatasetFile, _dataset_vocabulary)
+    findings = check_shape(source, DatasetFile, sections_of(DatasetFile, "dataset"))
     problems = list(findings.problems)
     if not problems:
         problems += [
@@ -587,7 +563,7 @@ class EvaluationPlan(_EvaluationModel):
 def read_evaluation(text: str | bytes, *, file: str) -> JsonObject:
     """Read a plan, YAML or JSON, as the document of a request; raises with everything wrong with it."""
     source = read_source(text, file=file)
-    problems = [*check_shape(source, EvaluationPlan, _vocabulary).problems]
+    problems = [*check_shape(source, EvaluationPlan, sections_of(EvaluationPlan, "plan")).problems]
     problems = problems or list(_further(source))
     if problems:
         refuse(problems)
@@ -604,26 +580,3 @@ def _further(source: PlanSource) -> list[Problem]:
     problem = "names no source of sessions" if not sources else f"names {len(sources)} sources of sessions"
     remedy = f"Give one of {', '.join(names_of(DataSource))}."
     return [source.problem(("dataSourceConfig",), f"`dataSourceConfig` {problem}", remedy)]
-
-
-def _vocabulary(path: KeyPath) -> SectionLabel | None:
-    match path:
-        case ():
-            return SectionLabel("the plan", "A plan", names_of(EvaluationPlan))
-        case ("dataSourceConfig",):
-            return SectionLabel("`dataSourceConfig`", "`dataSourceConfig`", names_of(DataSource))
-        case ("dataSourceConfig", "cloudWatchLogs"):
-            return SectionLabel("`cloudWatchLogs`", "`cloudWatchLogs`", names_of(LogGroupSource))
-        case ("dataSourceConfig", "cloudWatchLogs", "filterConfig"):
-            return SectionLabel("`filterConfig`", "`filterConfig`", names_of(FilterConfig))
-        case ("dataSourceConfig", "store"):
-            return SectionLabel("`store`", "`store`", names_of(StoreSource))
-        case ("dataSourceConfig", "files"):
-            return SectionLabel("`files`", "`files`", names_of(FileSource))
-        case ("dataSourceConfig", *_, "timeRange"):
-            return SectionLabel("`timeRange`", "`timeRange`", names_of(TimeRange))
-        case ("evaluationMetadata",):
-            return SectionLabel("`evaluationMetadata`", "`evaluationMetadata`", names_of(Metadata))
-        case ("prices", str(model)):
-            return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
-    return _dataset_vocabulary(path, root=("evaluationMetadata",)) if len(path) > 1 else None

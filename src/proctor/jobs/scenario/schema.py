@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from proctor.plan.criteria import as_entry
-from proctor.plan.source import KeyPath
 from proctor.plan.validate import (
     Anything,
     Flag,
@@ -14,12 +13,12 @@ from proctor.plan.validate import (
     PlanResources,
     PlanSandbox,
     Seconds,
-    SectionLabel,
+    Sections,
     Seed,
     StopWhen,
     Text,
     Usd,
-    names_of,
+    sections_of,
 )
 
 
@@ -70,7 +69,7 @@ class ExperimentConfig(_ExperimentModel):
     ] = None
     cost_per_run_limit: Usd | None = None
     on_run_limit: Literal["halt", "fail"] | None = None
-    variations: Any = None
+    variations: Annotated[Any, Sections(Shorthand | list[VariationEntry])] = None
     combine: Literal["product", "zip"] | None = None
     exclude: list[dict[str, Anything]] | None = None
     sample: Annotated[int, Field(ge=1)] | None = None
@@ -97,19 +96,4 @@ class ExperimentConfig(_ExperimentModel):
     resources: PlanResources = None
 
 
-def vocabulary(path: KeyPath) -> SectionLabel | None:
-    """The section of a config at `path`; None where there is none."""
-    match path:
-        case ():
-            return SectionLabel("the config", "A config", names_of(ExperimentConfig))
-        case ("variations",):
-            return SectionLabel("`variations`", "`variations`", names_of(Shorthand))
-        case ("variations", int(index)):
-            return SectionLabel(f"variation {index + 1}", "A variation", names_of(VariationEntry))
-        case ("stop_when",):
-            return SectionLabel("`stop_when`", "`stop_when`", names_of(StopWhen))
-        case ("prices", str(model)):
-            return SectionLabel(f"the price of `{model}`", "A price", names_of(ModelPrice))
-        case ("evaluators", int(index)):
-            return SectionLabel(f"evaluator {index + 1}", "An evaluator", names_of(JudgeEntry))
-    return None
+vocabulary = sections_of(ExperimentConfig, "config")
