@@ -6,8 +6,11 @@ Text from agents is hostile: control characters and those that reverse or hide t
 import math
 import re
 from collections import deque
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from proctor.errors import UsageError
+
+_AGES = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _HAN_OR_HIRAGANA = "\u3005\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
 _UNSPACED = re.compile(f"[{_HAN_OR_HIRAGANA}]|[{_KATAKANA}]+")
@@ -287,3 +290,27 @@ def clipped(text: str, keep: int = KEPT_CHARACTERS) -> str:
 def snake_case(name: str) -> str:
     """`costUsd` and `cost-usd` → `cost_usd`."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match.group(1).lower(), name).replace("-", "_")
+
+
+def age_of(text: str) -> timedelta:
+    """Parse an age such as 90d, 12w or 36h."""
+    match = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
+    if not match:
+        raise UsageError(f"`{text}` is not an age\nWrite a number with h, d, or w: 36h, 90d, 12w.")
+    return int(match[1]) * _AGES[match[2]]
+
+
+def moment_of(text: str, now: datetime | None = None) -> datetime | None:
+    """Parse a date or time or, with `now`, an age such as 7d; None when it is empty. Without a zone: UTC."""
+    if not text:
+        return None
+    if now is not None and re.fullmatch(r"\s*\d+\s*[hdw]\s*", text):
+        return now - age_of(text)
+    try:
+        parsed = datetime.fromisoformat(text.strip())
+    except ValueError:
+        ages = " or, as an age, 7d" if now else ""
+        raise UsageError(
+            f"`{text}` is not a valid date\nWrite it like 2024-01-31 or 2024-01-31T14:00{ages}."
+        ) from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

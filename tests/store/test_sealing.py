@@ -114,8 +114,8 @@ PLAIN = {
         updatedAt; online_configs: enabledAt createdAt updatedAt watchedAt; online_sessions: at;
         client_tokens: at; arrivals: arrivedAt; datasets: createdAt updatedAt; dataset_versions:
         createdAt; recommendations: createdAt updatedAt watchedAt; log_streams: createdAt; data_keys:
-        createdAt retiredAt emptiedAt; annotations: createdAt; drift_scores: at; drift_points: at;
-        drift_crossings: at nextAt
+        createdAt retiredAt emptiedAt; annotations: createdAt; session_filters: createdAt;
+        drift_scores: at; drift_points: at; drift_crossings: at nextAt
         """,
     "one of a few words of Proctor": """
         batches: job status reason proctorVersion; batch_items: runner status reason merge; sessions: job
@@ -126,15 +126,15 @@ PLAIN = {
         recommendations: type status
         """,
     "a name that tables are grouped, filtered or sorted by": """
-        batch_items: agent model; sessions: agent agentVersion model service logGroup sandbox
-        answeredModel; iterations: model; messages: name; tool_calls: toolName; model_calls: provider
-        model price speaker purpose; metrics: name; scores: evaluator dimension; labels: evaluator
-        dimension who; questions: actor; pools: name; calibrations: evaluator dimension; evaluations: name
-        outputGroup outputStream; evaluator_definitions: name; online_configs: name; resource_tags: key
-        value; arrivals: service logGroup; log_streams: logGroup logStream; log_events: logGroup
-        logStream; run_resources: name; annotations: author; datasets: name; recommendations: name;
-        drift_scores: evaluator dimension; drift_points: evaluator dimension; drift_crossings: evaluator
-        dimension
+        batch_items: agent model; sessions: agent agentVersion promptName model service logGroup sandbox
+        answeredModel; session_filters: name author; iterations: model; messages: name; tool_calls:
+        toolName; model_calls: provider model price speaker purpose; metrics: name; scores: evaluator
+        dimension; labels: evaluator dimension who; questions: actor; pools: name; calibrations:
+        evaluator dimension; evaluations: name outputGroup outputStream; evaluator_definitions: name;
+        online_configs: name; resource_tags: key value; arrivals: service logGroup; log_streams:
+        logGroup logStream; log_events: logGroup logStream; run_resources: name; annotations: author;
+        datasets: name; recommendations: name; drift_scores: evaluator dimension; drift_points:
+        evaluator dimension; drift_crossings: evaluator dimension
         """,
     "a path, branch or process, visible on this machine anyway": """
         batches: planPath owner; batch_items: repo; sessions: repo branch baseBranch worktree;

@@ -18,7 +18,7 @@ from proctor.stats.outcomes import FailureGroup, FailureGroups, LevelCell, Matri
 from proctor.store import StoreReader, item_lists, items
 from proctor.store.annotations import TAG, tag_counts
 from proctor.store.database import id_pages
-from proctor.store.item_lists import FACTOR, ItemQuery, Listing, ScoreRange
+from proctor.store.item_lists import FACTOR, ItemQuery, Listing, ScoreRange, range_of
 from proctor.store.items import SHOWN_CHARACTERS, PageItem
 from proctor.store.tables import BatchRow
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proctor.stats.figures import Matrix
     from proctor.stats.results import Results
 
-__all__ = ["SHOWN_CHARACTERS", "ItemQuery", "MatrixRow", "PageItem", "ScoreRange"]
+__all__ = ["SHOWN_CHARACTERS", "ItemQuery", "MatrixRow", "PageItem", "ScoreRange", "range_of"]
 MOST_CACHED = 24
 """Each takes nine bytes per item: a megabyte for a run of a hundred thousand."""
 LIVE = timedelta(seconds=3)

@@ -10,6 +10,7 @@ from proctor.store.search import IndexState, TranscriptHit, parse_query
 from proctor.store.tables import SessionRow
 
 __all__ = ["StoreSearch", "TranscriptHit", "TranscriptSearch"]
+NO_WORDS = "the search text has no words\nPass words, phrases in quotation marks, or begin*."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,7 @@ class StoreSearch:
         """Messages and tool calls of the sessions of a run, or of all, that have all words, phrases and
         beginnings (`begin*`) of a text."""
         if not parse_query(text):
-            raise UsageError(
-                "the search text has no words\nPass words, phrases in quotation marks, or begin*."
-            )
+            raise UsageError(NO_WORDS)
         store = self._ctx.store
         run_id = store.read.batch(run, self._ctx.now())["runId"] if run else ""
         state = self._update()
@@ -55,6 +54,14 @@ class StoreSearch:
         return TranscriptSearch(
             hits=page.hits, has_more=page.has_more, indexed=state.indexed, pending=state.pending
         )
+
+    def session_ids(self, text: str, *, limit: int) -> tuple[list[str], int]:
+        """IDs of sessions with all words, phrases and beginnings of a text, in one of their events; and the
+        number of sessions that are not indexed yet."""
+        if not parse_query(text):
+            raise UsageError(NO_WORDS)
+        state = self._update()
+        return self._ctx.store.search_index.session_ids(text, limit=limit), state.pending
 
     def runs(self, text: str, *, limit: int) -> list[ListedBatch]:
         """Runs whose ID or plan contains a text, newest first."""

@@ -55,7 +55,6 @@ __all__ = [
     "item_in_run",
     "items",
     "select_sessions",
-    "sessions",
 ]
 MOST_CHARTS = 12
 MOST_DETAILS = 20_000
@@ -63,13 +62,6 @@ MOST_DETAILS = 20_000
 MOST_DIFF = 1_000_000
 """Maximum characters of a diff; the patch has all of it."""
 MOST_METRICS = 2000
-
-
-def sessions(ctx: RunContext, *, run: str = "", limit: int = 50) -> "list[RunSession]":
-    """The sessions of a run, or of all, newest first."""
-    run_id = ctx.store.read.batch(run, ctx.now())["runId"] if run else ""
-    rows = ctx.store.read.sessions(Scope(run_id=run_id), limit=limit)
-    return [RunSession(ctx.store, row, ctx.settings.user_environment) for row in rows]
 
 
 def find_session(ctx: RunContext, session_id: str) -> "RunSession":

@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -119,17 +119,66 @@ def _test_case(row: StoredExample) -> TestCase:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTestCases(CamelJson):
+    """Test cases that were saved together."""
+
+    __test__ = False
+
+    dataset_id: str
+    saved: int
+    skipped: int
+    """Sessions without a prompt."""
+    examples: int
+    """Number in the dataset now."""
+
+
+def save_test_cases(ctx: RunContext, dataset: str, session_ids: Sequence[str]) -> SavedTestCases:
+    """Save the first prompts of sessions as test cases; creates the dataset if there is none."""
+    prompts = {
+        session_id: next(
+            (trace.prompt for trace in ctx.store.read.evidence(session_id).traces if trace.prompt), ""
+        )
+        for session_id in session_ids
+    }
+    contents = dict(
+        _case(ctx, prompt, session_id=session_id) for session_id, prompt in prompts.items() if prompt
+    )
+    if not contents:
+        raise UsageError("none of these sessions has a prompt")
+    saved = _save(ctx, dataset, contents)
+    return SavedTestCases(
+        dataset_id=saved["id"],
+        saved=len(contents),
+        skipped=len(prompts) - len(contents),
+        examples=saved["examples"],
+    )
+
+
 def save_test_case(
     ctx: RunContext, dataset: str, prompt: str, *, expected: str = "", session_id: str = ""
 ) -> SavedTestCase:
     """Save a prompt as a test case, which may come from a session; creates the dataset if there is none."""
-    store, now = ctx.store, ctx.now()
+    example_id, content = _case(ctx, prompt, expected=expected, session_id=session_id)
+    saved = _save(ctx, dataset, {example_id: content})
+    return SavedTestCase(dataset_id=saved["id"], example_id=example_id, examples=saved["examples"])
+
+
+def _case(
+    ctx: RunContext, prompt: str, *, expected: str = "", session_id: str = ""
+) -> tuple[str, JsonObject]:
+    """The id and the content of a new example."""
     example_id = f"case-{secrets.token_hex(6)}"
     turn = {"input": prompt, **({"expected_response": expected} if expected else {})}
     content: JsonObject = {"scenario_id": example_id, "turns": [turn]}
     if session_id:
-        session = store.read.session(session_id)
+        session = ctx.store.read.session(session_id)
         content["metadata"] = {"sessionId": session["id"], "runId": session["runId"]}
+    return example_id, content
+
+
+def _save(ctx: RunContext, dataset: str, contents: Mapping[str, JsonObject]) -> StoredDataset:
+    store, now = ctx.store, ctx.now()
     token = Token(operation="AddTestCase", token="", request={})
     try:
         existing = store.datasets.dataset(dataset)
@@ -143,12 +192,10 @@ def save_test_case(
             "createdAt": timestamp(now),
             "updatedAt": timestamp(now),
         }
-        saved = store.datasets.create(row, {example_id: content}, token)
-    else:
-        if existing["schemaType"] != SCHEMA_TYPE:
-            raise UsageError(f"the dataset {dataset} has examples of another kind\nChoose another name.")
-        saved = store.datasets.add(existing["id"], {example_id: content}, token, now)
-    return SavedTestCase(dataset_id=saved["id"], example_id=example_id, examples=saved["examples"])
+        return store.datasets.create(row, contents, token)
+    if existing["schemaType"] != SCHEMA_TYPE:
+        raise UsageError(f"the dataset {dataset} has examples of another kind\nChoose another name.")
+    return store.datasets.add(existing["id"], contents, token, now)
 
 
 def delete_test_case(ctx: RunContext, dataset: str, example_id: str) -> None:

@@ -21,7 +21,6 @@ from proctor.cli.output import (
     Working,
     comma_separated,
     count,
-    moment_of,
     print_json,
     print_note,
     printable,
@@ -30,6 +29,7 @@ from proctor.cli.output import (
 from proctor.cli.run import terminal_context
 from proctor.cli.simulate import export_dialogues
 from proctor.errors import UsageError
+from proctor.formatting import moment_of
 from proctor.json_values import camel_document
 from proctor.records import find_kind, kind_names
 from proctor.session import DEFAULT_LOG_GROUP

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -24,6 +24,7 @@ from typer.exceptions import TyperException
 from proctor import formatting
 from proctor.context import EngineName, RunContext
 from proctor.errors import PlanError, ProctorError, StoreError, StoreUnavailable, UsageError
+from proctor.formatting import moment_of
 from proctor.json_values import JsonMap
 
 if TYPE_CHECKING:
@@ -277,19 +278,6 @@ def scope_of(ctx: RunContext, run: str, sessions: str, start_date: str, end_date
 def comma_separated(text: str) -> list[str]:
     """The names in a comma-separated option."""
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def moment_of(text: str) -> datetime | None:
-    """Parse a date or time of the command line; None when it is empty."""
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise UsageError(
-            f"`{text}` is not a valid date\nWrite it like 2024-01-31 or 2024-01-31T14:00."
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 STATUS_COLORS = {

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,8 @@ from proctor.api.branches import SessionBranch, clean_up, find_branch, merge_pro
 from proctor.api.review import Comment, Feedback, WaitingSession, read_feedback, waiting
 from proctor.api.runs import start
 from proctor.api.search import StoreSearch
-from proctor.api.sessions import RunSession, delete_imported, find_session, sessions
+from proctor.api.session_search import SessionFilter, SessionSearch, save_filter, saved_filter
+from proctor.api.sessions import RunSession, delete_imported, find_session
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -19,7 +21,6 @@ from proctor.cli.output import (
     RunOption,
     count,
     is_sure,
-    moment_of,
     money,
     print_json,
     print_next,
@@ -30,6 +31,7 @@ from proctor.cli.output import (
 from proctor.cli.run import OutputOptions, TerminalObserver, run_command, terminal_context
 from proctor.cli.runs import Output, show_session
 from proctor.errors import UsageError
+from proctor.formatting import moment_of
 from proctor.item import shown_status
 from proctor.json_values import JsonObject, camel_document
 from proctor.plan.source import bytes_of
@@ -81,26 +83,92 @@ Message = Annotated[
 ]
 
 
+Values = list[str] | None
+
+
 @sessions_app.command("list")
 def list_sessions(
     context: typer.Context,
-    run: RunOption = "",
+    run: Annotated[Values, typer.Option(help="Run ID or prefix. Repeatable.", metavar="RUN")] = None,
+    service: Annotated[Values, typer.Option(help="Service. Repeatable.", metavar="NAME")] = None,
+    agent: Annotated[Values, typer.Option(help="Agent. Repeatable.", metavar="NAME")] = None,
+    version: Annotated[
+        Values,
+        typer.Option("--agent-version", help="Version of the agent. Repeatable.", metavar="NAME"),
+    ] = None,
+    prompt: Annotated[
+        Values, typer.Option(help="Named prompt, e.g. greet@3. Repeatable.", metavar="NAME")
+    ] = None,
+    model: Annotated[Values, typer.Option(help="Model, as served. Repeatable.", metavar="NAME")] = None,
+    status: Annotated[Values, typer.Option(help="Status. Repeatable.", metavar="STATUS")] = None,
+    job: Annotated[Values, typer.Option(help="Job type. Repeatable.", metavar="JOB")] = None,
+    since: Annotated[
+        str, typer.Option(help="Started at or after: 7d, 36h, or 2026-01-31.", metavar="WHEN")
+    ] = "",
+    until: Annotated[str, typer.Option(help="Started before.", metavar="WHEN")] = "",
+    cost: Annotated[str, typer.Option(help="Cost in USD, e.g. 0.5.. or 0..2.", metavar="LOW..HIGH")] = "",
+    tokens: Annotated[str, typer.Option(help="Tokens.", metavar="LOW..HIGH")] = "",
+    seconds: Annotated[str, typer.Option(help="Seconds from start to end.", metavar="LOW..HIGH")] = "",
+    tool: Annotated[Values, typer.Option(help="Called this tool. Repeatable.", metavar="NAME")] = None,
+    score: Annotated[
+        Values, typer.Option(help="Has a score. Repeatable.", metavar="EVALUATOR[=LOW..HIGH]")
+    ] = None,
+    label: Annotated[
+        Values,
+        typer.Option(help="Has a human label. Repeatable.", metavar="EVALUATOR[=LOW..HIGH]"),
+    ] = None,
+    tag: Annotated[Values, typer.Option(help="Tag. Repeatable.", metavar="TAG")] = None,
+    text: Annotated[
+        str, typer.Option(help='Words, "phrases", and beginnings (begin*) of the transcript.', metavar="TEXT")
+    ] = "",
+    judges: Annotated[bool, typer.Option("--judges", help="Only sessions of judges.")] = False,
+    saved: Annotated[str, typer.Option(help="Start from this saved filter.", metavar="NAME")] = "",
+    save: Annotated[str, typer.Option(help="Save the filter under this name.", metavar="NAME")] = "",
+    facets: Annotated[
+        bool,
+        typer.Option("--facets", help="Also count by service, agent, version, prompt, model, status."),
+    ] = False,
     limit: Annotated[
         int, typer.Option(min=1, help="Maximum number of sessions, newest first.", metavar="N")
     ] = 50,
     as_json: Json = False,
 ) -> int:
-    """List sessions, newest first.
+    """List sessions of any origin that match all filters, newest first. Judge sessions are left out.
 
-    Example:  proctor sessions list --run nightly-42
+    Example:  proctor sessions list --service shop --since 7d --status fail
     """
+    given = {
+        "run": run, "service": service, "agent": agent, "version": version, "prompt": prompt, "model": model,
+        "status": status,
+        "job": job, "since": since, "until": until, "cost": cost, "tokens": tokens, "seconds": seconds,
+        "tool": tool, "score": score, "label": label, "tag": tag, "text": text, "judges": judges or None,
+    }  # fmt: skip
     with terminal_context(context.obj) as ctx:
-        listed = sessions(ctx, run=run, limit=limit)
-    if as_json:
-        print_json({"sessions": [session.to_dict() for session in listed]})
-    else:
+        start = asdict(saved_filter(ctx, saved)) if saved else {}
+        wanted = SessionFilter.make(**start | {name: value for name, value in given.items() if value})
+        search = SessionSearch(ctx, on_progress=_IndexingNotes())
+        if save:
+            save_filter(ctx, save, wanted)
+        page = search.page(wanted, limit=limit)
+        listed = search.rows(page)
+        if as_json:
+            rows = [session.to_dict() for session in listed]
+            counts = {key: getattr(page, key) for key in ("total", "is_cut", "facets", "next")}
+            print_json({"sessions": rows, **camel_document(counts)})
+            return output.SUCCEEDED
         heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH", "NAME")
         print_table(heads, map(_cells, listed))
+    if facets:
+        cells = [
+            (name, value.value or "–", f"{value.sessions:,}")
+            for name, values in page.facets.items()
+            for value in values
+        ]
+        print()
+        print_table(("FACET", "VALUE", "SESSIONS"), cells)
+    if page.total > len(listed):
+        more = "at least " if page.is_cut else ""
+        print_note(f"{len(listed):,} of {more}{count(page.total, 'session')}; --limit N shows more")
     return output.SUCCEEDED
 
 

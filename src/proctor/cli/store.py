@@ -1,9 +1,7 @@
 """`proctor store`: check, back up, restore and copy a store; `proctor prune`: delete old runs;
 `proctor encryption`: encrypt it and manage its keys."""
 
-import re
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +24,7 @@ from proctor.bootstrap import load_settings, locate
 from proctor.cli import output
 from proctor.cli.output import Json, Working, count, is_sure, print_json, print_note, print_table, printable
 from proctor.cli.run import terminal_context
-from proctor.errors import UsageError
-from proctor.formatting import size
+from proctor.formatting import age_of, size
 from proctor.json_values import camel_document, without_none
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 store_app = typer.Typer(add_completion=False, no_args_is_help=True)
 prune_app = typer.Typer(add_completion=False)
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
 @store_app.callback()
@@ -190,14 +186,6 @@ def _print_pruned(pruned: "PrunedRuns") -> None:
         print_note(f"the store is {size(pruned.file_bytes)} smaller")
     for problem in pruned.problems:
         print_note(f"note: {printable(problem)}")
-
-
-def age_of(text: str) -> timedelta:
-    """Parse an age such as 90d, 12w or 36h."""
-    match = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
-    if not match:
-        raise UsageError(f"`{text}` is not an age\nWrite a number with h, d, or w: 36h, 90d, 12w.")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 encryption_app = typer.Typer(add_completion=False, no_args_is_help=True)

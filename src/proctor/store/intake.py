@@ -135,7 +135,21 @@ def _session_row(session: Session, began: str) -> JsonObject:
         "externalId": clean(session.external_id),
         "attributesJson": clean(json.dumps(dict(session.attributes), ensure_ascii=False, default=str)),
         "startedAt": began,
+        "promptName": clean(_prompt_name(session.attributes)),
     }
+
+
+PROMPT_NAMES = ("gen_ai.prompt", "langfuse.observation.prompt", "langfuse.prompt", "prompt")
+"""Attributes with the `.name` and the `.version` of a prompt that is kept under a name."""
+
+
+def _prompt_name(attributes: Mapping[str, object]) -> str:
+    """The named prompt of a session, with its version; empty: its attributes name none."""
+    for prefix in PROMPT_NAMES:
+        if name := attributes.get(f"{prefix}.name"):
+            version = attributes.get(f"{prefix}.version")
+            return f"{name}@{version}" if version not in (None, "") else str(name)
+    return ""
 
 
 def _save_step(recorder: Recorder, clock: "_Clock", step: Step) -> None:

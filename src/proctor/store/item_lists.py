@@ -1,12 +1,13 @@
 """Lists of the items of a run: filtered, sorted and counted in the database, paged by position."""
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from proctor.errors import NotFound
+from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, STATUSES, TIMEOUT
 from proctor.store.annotations import NOTE, STAR, TAG, annotations
 from proctor.store.codec import cut, head
@@ -34,6 +35,24 @@ _SCORE = (
 )
 
 
+Range = tuple[float | None, float | None]
+"""None: no limit."""
+_LIMIT = r"-?\d*\.?\d*"
+_RANGE = re.compile(rf"(?P<low>{_LIMIT})\.\.(?P<high>{_LIMIT})")
+
+
+def range_of(text: str, unit: str) -> Range:
+    """The limits in `LOW..HIGH`, of which one may be missing."""
+    try:
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise ValueError
+        low, high = (float(match[name]) if match[name] else None for name in ("low", "high"))
+    except ValueError:
+        raise UsageError(f"{text} is no range of {unit}\nWrite LOW..HIGH.") from None
+    return low, high
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRange:
     """Items whose score of an evaluator is in a range; both limits belong to it."""
@@ -42,6 +61,20 @@ class ScoreRange:
     """Evaluator, or evaluator/dimension."""
     low: float | None = None
     high: float | None = None
+
+    @classmethod
+    def parse(cls, text: str, *, needs_range: bool = True) -> "ScoreRange":
+        """The range in `EVALUATOR=LOW..HIGH`; without the need of one, `EVALUATOR` alone is any value."""
+        name, _, limits = text.rpartition("=")
+        if not name and not needs_range:
+            return cls(name=text)
+        try:
+            low, high = range_of(limits, "scores")
+        except UsageError:
+            name = ""
+        if not name:
+            raise UsageError(f"{text} is no range of scores\nWrite EVALUATOR=LOW..HIGH.")
+        return cls(name=name, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +89,7 @@ class ItemQuery:
     factors: Sequence[tuple[str, str]] = ()
     """Name and level; several levels of one factor: any of them."""
     scores: Sequence[ScoreRange] = ()
-    durations: Sequence[tuple[float | None, float | None]] = ()
+    durations: Sequence[Range] = ()
     """Ranges of seconds from start to end; the lower limit belongs to a range, the upper one does not."""
     """All of them hold."""
     tags: Sequence[str] = ()
@@ -318,7 +351,9 @@ def failure_texts(read: StoreReader, run_id: str, *, characters: int) -> Iterato
     return cut(rows, characters, "error")
 
 
-class _LastText(TypedDict):
+class SessionText(TypedDict):
+    """One text of a session."""
+
     sessionId: str
     text: str
     textBlob: str | None
@@ -344,10 +379,10 @@ def outcomes(read: StoreReader, sessions: Sequence[str], *, characters: int) -> 
     """Answers, check outputs and scores of sessions, by session; long texts are cut."""
     outcomes = {session: ItemOutcome() for session in sessions}
     for part in id_pages(sessions):
-        for row in _last_texts(read, part, "messages", "position", "content", _LAST_ANSWER):
+        for row in texts_of(read, part, "messages", "position", "content", _LAST_ANSWER):
             text = head_of_blob(read, row["textBlob"]).text if row["textBlob"] else row["text"]
             outcomes[row["sessionId"]].answer = text[:characters]
-        for row in _last_texts(read, part, "iterations", "step", "testOutput", _LAST_CHECK):
+        for row in texts_of(read, part, "iterations", "step", "testOutput", _LAST_CHECK):
             text = read.blob(row["textBlob"]) if row["textBlob"] else row["text"]
             outcomes[row["sessionId"]].check_output = text.strip()[-characters:]
         for score in _scores(read, part):
@@ -362,12 +397,12 @@ def outcomes(read: StoreReader, sessions: Sequence[str], *, characters: int) -> 
     return outcomes
 
 
-def _last_texts(
+def texts_of(
     read: StoreReader, sessions: Sequence[str], table: str, key: str, column: str, last: str
-) -> list[_LastText]:
+) -> list[SessionText]:
     """One text of each session: that of the row which `last` selects."""
     return read.rows(
-        _LastText,
+        SessionText,
         f'SELECT t."sessionId", t."{column}" AS "text", t."{column}Blob" AS "textBlob" FROM '
         f'(SELECT s."id" AS "id", ({last}) AS "last" FROM "sessions" s '
         f'WHERE s."id" IN ({places(sessions)})) l '

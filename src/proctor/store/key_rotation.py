@@ -44,6 +44,7 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "arrivals": ("traceId", "spanId", "part"),
     "log_events": ("logGroup", "logStream", "position"),
     "annotations": ("sessionId", "id"),
+    "session_filters": ("name",),
 }
 """Primary keys, where they are not session and position."""
 BYTES = ("arrivals.data", "blobs.data")

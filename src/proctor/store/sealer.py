@@ -49,6 +49,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "arrivals": ("data",),
     "log_events": ("message",),
     "annotations": ("text",),
+    "session_filters": ("filterJson",),
 }
 """By table, in the order of its columns."""
 DETERMINISTIC = frozenset(

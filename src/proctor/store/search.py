@@ -249,6 +249,20 @@ class SearchIndex:
         ]
         return TranscriptHits(hits=tuple(hit for hit in hits if hit), has_more=len(numbers) > limit)
 
+    def session_ids(self, text: str, *, limit: int) -> list[str]:
+        """The indexed sessions with an event that has all terms of a query."""
+        self.check()
+        terms = parse_query(text)
+        if not terms or (not self._is_postgres and not self._has_table()):
+            return []
+        source, condition, values = self._match(terms)
+        rows = self._plain.connection().rows(
+            'SELECT x."sessionId" FROM "search_sessions" x WHERE x."number" IN (SELECT DISTINCT '
+            f't."rowid" >> {POSITION_BITS} FROM {source} WHERE {condition} LIMIT ?)',
+            [*values, limit],
+        )
+        return [row["sessionId"] for row in rows]
+
     def named_sessions(self, text: str, *, limit: int) -> list[SessionRow]:
         """Sessions whose id begins with a text, or whose name or branch it is; the newest first."""
         text = clean(text.strip())
@@ -326,22 +340,22 @@ class SearchIndex:
                 'JOIN "sessions" s ON s."id" = x."sessionId" WHERE s."runId" = ?)'
             )
             parameters.append(run_id)
-        connection = self._plain.connection()
-        if self._is_postgres:
-            queries, values = zip(*(_postgres_query(term) for term in terms), strict=True)
-            rows = connection.rows(
-                'SELECT t."rowid" AS "row" FROM "search_texts" t, '
-                f'(SELECT {" && ".join(queries)} AS "query") q WHERE t."vector" @@ q."query"{condition} '
-                'ORDER BY ts_rank_cd(t."vector", q."query", 1) DESC, t."rowid" DESC LIMIT ? OFFSET ?',
-                [*values, *parameters, limit, offset],
-            )
-        else:
-            rows = connection.rows(
-                'SELECT t."rowid" AS "row" FROM "search_texts" t WHERE "search_texts" MATCH ?'
-                f'{condition} ORDER BY t.rank, t."rowid" DESC LIMIT ? OFFSET ?',
-                [" ".join(map(_fts5_query, terms)), *parameters, limit, offset],
-            )
+        source, matches, values = self._match(terms)
+        rank = 'ts_rank_cd(t."vector", q."query", 1) DESC' if self._is_postgres else "t.rank"
+        rows = self._plain.connection().rows(
+            f'SELECT t."rowid" AS "row" FROM {source} WHERE {matches}{condition} '
+            f'ORDER BY {rank}, t."rowid" DESC LIMIT ? OFFSET ?',
+            [*values, *parameters, limit, offset],
+        )
         return [int(row["row"]) for row in rows]
+
+    def _match(self, terms: Sequence[SearchTerm]) -> tuple[str, str, list[object]]:
+        """The rows `t` of events that match: tables, condition, parameters."""
+        if not self._is_postgres:
+            return '"search_texts" t', '"search_texts" MATCH ?', [" ".join(map(_fts5_query, terms))]
+        queries, values = zip(*(_postgres_query(term) for term in terms), strict=True)
+        source = f'"search_texts" t, (SELECT {" && ".join(queries)} AS "query") q'
+        return source, 't."vector" @@ q."query"', [*values]
 
     def _has_table(self) -> bool:
         rows = self._plain.connection().rows(

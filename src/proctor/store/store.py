@@ -33,7 +33,7 @@ from proctor.store.keys import Keys
 from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
 from proctor.store.sealer import DataKeys, Sealer, rows_of
-from proctor.store.tables import LabelRow, QuestionRow, SessionRow
+from proctor.store.tables import LabelRow, QuestionRow, SessionFilterRow, SessionRow
 from proctor.store.writer import Ownership, Writer, timestamp
 
 if TYPE_CHECKING:
@@ -314,6 +314,18 @@ class Store:
         from proctor.store.annotations import delete_annotation
 
         self._transaction(lambda connection: delete_annotation(connection, session_id, annotation_id))
+
+    def save_session_filter(self, row: SessionFilterRow) -> None:
+        """Keep a filter of sessions; an earlier one of its name is replaced."""
+        from proctor.store.session_search import save_filter
+
+        self._transaction(lambda connection: save_filter(connection, row))
+
+    def delete_session_filter(self, name: str) -> None:
+        """Delete a filter of sessions."""
+        from proctor.store.session_search import delete_filter
+
+        self._transaction(lambda connection: delete_filter(connection, name))
 
     def save_calibration(self, calibration: "CalibrationRecord", now: datetime) -> None:
         """Save a comparison of an evaluator with human labels; later evaluations use the newest."""

@@ -145,6 +145,8 @@ class SessionRow(TypedDict):
     """Result of the check before the agent: `pass`, `fail`, or empty."""
     continues: str
     """The session whose branch it goes on from, with the comments of a reviewer; empty: none."""
+    promptName: str
+    """The named prompt that a received session used, with its version: `greet@3`; empty: unknown."""
 
 
 class IterationRow(TypedDict):
@@ -295,6 +297,16 @@ class AnnotationRow(TypedDict):
     id: str
     kind: str
     text: str
+    author: str
+    createdAt: str
+
+
+class SessionFilterRow(TypedDict):
+    """A filter of sessions that somebody keeps under a name."""
+
+    name: str
+    filterJson: str
+    """The members of the filter, by name."""
     author: str
     createdAt: str
 
@@ -676,6 +688,7 @@ ROWS: dict[str, type] = {
     "data_keys": DataKeyRow,
     "signatures": SignatureRow,
     "annotations": AnnotationRow,
+    "session_filters": SessionFilterRow,
 }
 """The shape of the rows of each table. A `…Blob` column is the digest of a long text; it is absent once
 the text is in its place."""

@@ -7,6 +7,7 @@ under their own name; their input is that of a tool.
 """
 
 import json
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -48,6 +49,8 @@ _CONTENT = (
     "metadata",
 )
 """Parts of the names of attributes with message content, which belongs in the transcript only."""
+_PROMPT_NAME = re.compile(r"(^|\.)prompt\.(name|version)$")
+"""Attributes that name a prompt, which have none of its content."""
 _FIGURES = ("usage", "token_count", "duration", "time")
 """Parts of the names of figures of one span, which are not attributes of the session."""
 
@@ -728,6 +731,7 @@ def session_of(
     roots = [(root, turn.read[root.span_id]) for turn in turns for root in turn.roots]
     inner = [reading for turn in turns for reading in turn.read.values() if reading.kind == "agent"]
     failed = next((span for span in failures if span is not None), None)
+    attributes = _attributes(documents, {key for turn in turns for key in turn.keys})
     session = Session(
         external_id=external_id,
         source=SOURCE,
@@ -743,7 +747,8 @@ def session_of(
         finished_at=max((step.finished_at for step in steps if step.finished_at), default=None),
         steps=steps,
         tools=_tools(reading for turn in turns for reading in turn.read.values()),
-        attributes=_attributes(documents, {key for turn in turns for key in turn.keys}),
+        agent_version=str(attributes.get("gen_ai.agent.version") or attributes.get("service.version") or ""),
+        attributes=attributes,
         notes=[f"{left_out:,} more spans and records were left out"] if left_out else [],
     )
     for _, reading in roots:
@@ -828,7 +833,7 @@ def _attributes(documents: Sequence[Document], read: Set[tuple[str, str]]) -> Js
 
 def _short(attributes: JsonMap) -> Iterator[tuple[str, object]]:
     for key, value in attributes.items():
-        is_content = any(word in key.lower() for word in _CONTENT)
+        is_content = any(word in key.lower() for word in _CONTENT) and not _PROMPT_NAME.search(key)
         is_short = isinstance(value, str) and len(value) <= LONGEST_ATTRIBUTE and not is_content
         is_figure = isinstance(value, bool | int | float) and not any(word in key for word in _FIGURES)
         if (is_short or is_figure) and not key.startswith("proctor."):

@@ -34,6 +34,7 @@ from proctor.web import (
     results,
     runs,
     search,
+    session_search,
     sessions,
     trends,
 )
@@ -52,6 +53,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     runs.downloads_router,
     actions.steering_router,
     runs.tables_router,
+    session_search.router,
     sessions.router,
     sessions.diffs_router,
     sessions.review_router,

@@ -1,6 +1,5 @@
 """Items of a run over HTTP: filtered and sorted lists, values to filter by, groups of failures, matrix."""
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from proctor.api.items import (
     Neighbors,
     PageItem,
     ScoreRange,
+    range_of,
 )
 from proctor.errors import NotFound, UsageError
 from proctor.item import STATUSES
@@ -31,8 +31,6 @@ MOST_CONDITIONS = 50
 """Factors, and scores, that one list is filtered by: a database takes about a thousand conditions."""
 MOST_MATRIX_ROWS = 100
 MOST_CELL_ITEMS = 50
-_SCORE = re.compile(r"(?s)(?P<name>.+)=(?P<low>-?[\d.]*)\.\.(?P<high>-?[\d.]*)")
-_DURATION = re.compile(r"(?P<low>\d*\.?\d*)\.\.(?P<high>\d*\.?\d*)")
 
 Text = Annotated[str, Query(max_length=500)]
 Texts = list[Annotated[str, Query(max_length=1000)]] | None
@@ -74,8 +72,8 @@ def item_query(
         if state not in STATUSES:
             raise NotFound(f"there is no status {state}\nThere are: {', '.join(STATUSES)}.")
     factors = tuple(_level(one) for one in _cleaned(factor))
-    scores = tuple(_range(one) for one in _cleaned(score))
-    durations = tuple(_duration(one) for one in _cleaned(duration))
+    scores = tuple(ScoreRange.parse(one) for one in _cleaned(score))
+    durations = tuple(range_of(one, "seconds") for one in _cleaned(duration))
     if max(len({name for name, _ in factors}), len(scores), len(durations)) > MOST_CONDITIONS:
         raise UsageError(f"items are filtered by at most {MOST_CONDITIONS} factors and as many scores")
     return ItemQuery(
@@ -112,28 +110,6 @@ def _level(text: str) -> tuple[str, str]:
     if not separator:
         raise UsageError(f"{text} is no level of a factor\nWrite NAME=LEVEL.")
     return name, level
-
-
-def _range(text: str) -> ScoreRange:
-    try:
-        match = _SCORE.fullmatch(text)
-        if match is None:
-            raise ValueError
-        low, high = (float(match[name]) if match[name] else None for name in ("low", "high"))
-    except ValueError:
-        raise UsageError(f"{text} is no range of scores\nWrite EVALUATOR=LOW..HIGH.") from None
-    return ScoreRange(name=match["name"], low=low, high=high)
-
-
-def _duration(text: str) -> tuple[float | None, float | None]:
-    try:
-        match = _DURATION.fullmatch(text)
-        if match is None:
-            raise ValueError
-        low, high = (float(match[name]) if match[name] else None for name in ("low", "high"))
-    except ValueError:
-        raise UsageError(f"{text} is no range of seconds\nWrite LOW..HIGH.") from None
-    return low, high
 
 
 class LevelsAnswer(BaseModel):

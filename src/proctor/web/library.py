@@ -16,7 +16,7 @@ from starlette.responses import Response
 from proctor.api import test_cases
 from proctor.api.deprecated import OLD_NAMES_OF_LISTED_TASKS
 from proctor.api.task_history import TaskHistory, task_history
-from proctor.api.test_cases import DatasetList, DatasetPlan, SavedTestCase
+from proctor.api.test_cases import DatasetList, DatasetPlan, SavedTestCase, SavedTestCases
 from proctor.errors import ProctorError
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.task import NotRead, task_document
@@ -78,6 +78,16 @@ class NewTestCase(BaseModel):
     """The session that it comes from."""
 
 
+class NewTestCases(BaseModel):
+    """Sessions whose first prompts become test cases."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dataset: DatasetName = "test_cases"
+    """Created if there is none of this name."""
+    sessionIds: Annotated[list[Annotated[str, Field(max_length=300)]], Field(min_length=1, max_length=1000)]  # noqa: N815
+
+
 def router(site: AppState) -> APIRouter:
     """The Tasks and Playground pages, and their routes."""
     routes = APIRouter(tags=["tasks and test cases"])
@@ -134,6 +144,16 @@ def router(site: AppState) -> APIRouter:
         return test_cases.save_test_case(
             site.context, case.dataset, case.prompt, expected=case.expected, session_id=case.sessionId
         )
+
+    @routes.post(
+        "/api/test-cases/from-sessions",
+        status_code=201,
+        summary="Save the first prompts of sessions as test cases",
+        responses=ERRORS,
+    )
+    def save_all(cases: NewTestCases) -> SavedTestCases:
+        """Sessions without a message of a user are left out."""
+        return test_cases.save_test_cases(site.context, cases.dataset, cases.sessionIds)
 
     @routes.delete(
         "/api/datasets/{dataset_id}/examples/{example_id}", summary="Delete a test case", responses=ERRORS

@@ -32,6 +32,7 @@ HEADERS = {
 NAVIGATION = (
     ("/", "Batches", VIEW),
     ("/new", "New Batch", RUN),
+    ("/sessions", "Sessions", VIEW),
     ("/review", "Review", VIEW),
     ("/playground", "Playground", RUN),
     ("/tasks", "Tasks", VIEW),

@@ -211,7 +211,7 @@ def downloads_router(site: AppState) -> APIRouter:
         "/{run_id}/export",
         summary="Export the tables of a run",
         response_class=Response,
-        responses=_file(*(one.partition(";")[0] for one in TYPES.values())),
+        responses=EXPORTED,
     )
     async def export(
         run_id: RunId,
@@ -225,10 +225,8 @@ def downloads_router(site: AppState) -> APIRouter:
         ] = None,
     ) -> Response:
         """JSON is one document; the other formats have one file per table."""
-        name, file = await asyncio.to_thread(_export, site, run_id, format_, table, session or ())
-        return StreamingResponse(
-            _chunks(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name)
-        )
+        label, scope = await asyncio.to_thread(_scope, site, run_id, session or ())
+        return await send_export(site, scope, label, format_, table)
 
     @routes.get(
         "/{run_id}/report",
@@ -276,20 +274,36 @@ def _file(*types: str) -> dict[int | str, JsonObject]:
     return {200: {"content": {one: {} for one in types}, "description": "The file."}}
 
 
+def _scope(site: AppState, run_id: str, sessions: Sequence[str]) -> tuple[str, Scope]:
+    """The name of an export of a run, or of some of its sessions, and what it selects."""
+    run_id, _ = runs.status_of(site.context, run_id)
+    if sessions:
+        return run_id, sessions_of_run(site.context, run_id, [one.replace("\0", "") for one in sessions])
+    return run_id, Scope(run_id=run_id)
+
+
+EXPORTED = _file(*(one.partition(";")[0] for one in TYPES.values()))
+"""`responses=` of a route that sends an export."""
+
+
+async def send_export(
+    site: AppState, scope: Scope, label: str, form: str, tables: list[str] | None = None
+) -> Response:
+    """The tables of what a scope selects, as a file."""
+    name, file = await asyncio.to_thread(_export, site, scope, label, form, tables)
+    return StreamingResponse(_chunks(file), media_type=TYPES[name.rpartition(".")[2]], headers=_as_file(name))
+
+
 def _export(
-    site: AppState, run_id: str, form: str, tables: list[str] | None, sessions: Sequence[str]
+    site: AppState, scope: Scope, label: str, form: str, tables: list[str] | None
 ) -> tuple[str, IO[bytes]]:
     """The file name, and the open file, already deleted from its folder."""
-    run_id, _ = runs.status_of(site.context, run_id)
-    scope = Scope(run_id=run_id)
-    if sessions:
-        scope = sessions_of_run(site.context, run_id, [one.replace("\0", "") for one in sessions])
     private_folder(site.data_folder)
     with tempfile.TemporaryDirectory(dir=site.data_folder, prefix="export-") as folder:
-        written = export(site.context, scope, out=FilePath(folder), format_=form, tables=tables, label=run_id)
+        written = export(site.context, scope, out=FilePath(folder), format_=form, tables=tables, label=label)
         path = written[0]
         if len(written) > 1:
-            path = FilePath(folder) / f"{run_id}-{form}.zip"
+            path = FilePath(folder) / f"{label}-{form}.zip"
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
                 for file in written:
                     archive.write(file, file.name)

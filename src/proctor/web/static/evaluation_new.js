@@ -2,6 +2,7 @@
 
 import { api, attempt, byId, debounced, el, format, go, query, toast } from "./app.js";
 import { shortName } from "./judges.js";
+import { takeSelection } from "./selection.js";
 import { visible } from "./texts.js";
 import "./editor.js";
 
@@ -295,12 +296,13 @@ byId("evaluator-search").addEventListener("input", drawEvaluators);
 byId("run-search").addEventListener("input", debounced(loadRuns, 200));
 const from = new URLSearchParams(location.search).getAll("run");
 for (const run of from) selected.runs.add(run);
-byId("session-ids").value = new URLSearchParams(location.search).getAll("session").join("\n");
-if (byId("session-ids").value) byId("session-ids").closest("details").open = true;
-if (from.length) document.querySelector("input[value=runs]").checked = true;
+const named = [...new URLSearchParams(location.search).getAll("session"), ...takeSelection()];
+byId("session-ids").value = named.join("\n");
+if (named.length) byId("session-ids").closest("details").open = true;
+if (from.length || named.length) document.querySelector("input[value=runs]").checked = true;
 chooseKind();
 showSelection();
 loadEvaluators();
 loadRuns();
-if (from.length) preview();
+if (from.length || named.length) preview();
 loadSources();
