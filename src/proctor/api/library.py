@@ -28,7 +28,7 @@ from proctor.api.callables import (
 )
 from proctor.api.handles import Retry, Run
 from proctor.api.review import Comment, Feedback, read_feedback
-from proctor.api.runs import SILENT, Observer, ReadPlan, RunControl, RunResult, outside_of_any_loop
+from proctor.api.runs import SILENT, Observer, ReadPlan, RunControl, RunResult, outside_of_any_loop, waited
 from proctor.api.sessions import RunItem, RunSession, find_session
 from proctor.batch import lifecycle
 from proctor.bootstrap import now, open_context
@@ -218,7 +218,7 @@ def _notebook_bar(label: str, items: int, finished: int) -> Iterator[DrawBar]:
         cell.update(bar(*latest))
 
 
-def run(
+async def run_async(
     plan: "str | Path | JobPlan | None" = None,
     *,
     items: Items | None = None,
@@ -244,53 +244,9 @@ def run(
     the plan says, or as many as are worth it. With `engine="ray"`, the nodes of the Ray cluster at
     `ray_address` do. A run halts when an agent starts in none of its first items, unless `keep_going`.
     `stop_when` stops early, as the setting of a plan does: `{"by": "model", "decided": True}`. `overrides`
-    are the settings of the job's command (`timeout_sec`, `retries`, …). Inside a running event loop (a
-    notebook) the run gets its own thread; use `run_async` to await it instead.
+    are the settings of the job's command (`timeout_sec`, `retries`, …). `run_async` is to be
+    awaited; `run` waits, inside a running event loop (a notebook) with a thread of its own.
     """
-    return outside_of_any_loop(
-        lambda: run_async(
-            plan,
-            items=items,
-            agent=agent,
-            model=model,
-            evaluators=evaluators,
-            run_id=run_id,
-            concurrency=concurrency,
-            workers=workers,
-            engine=engine,
-            ray_address=ray_address,
-            keep_going=keep_going,
-            budget_usd=budget_usd,
-            store=store,
-            home=home,
-            progress=progress,
-            stop_when=stop_when,
-            **overrides,
-        )
-    )
-
-
-async def run_async(
-    plan: "str | Path | JobPlan | None" = None,
-    *,
-    items: Items | None = None,
-    agent: "str | AgentFunction | None" = None,
-    model: "str | ModelFunction | None" = None,
-    evaluators: "Sequence[str | EvaluatorFunction]" = (),
-    run_id: str = "",
-    concurrency: int | None = None,
-    workers: int | None = None,
-    engine: EngineName = "local",
-    ray_address: str = "auto",
-    keep_going: bool = False,
-    budget_usd: float | None = None,
-    store: "str | ProctorStore | None" = None,
-    home: str | Path | None = None,
-    progress: bool | None = None,
-    stop_when: Mapping[str, object] | None = None,
-    **overrides: object,
-) -> Run:
-    """The same as `run`, to be awaited."""
     if plan is not None and not isinstance(plan, str | Path | JobPlan):
         raise UsageError(f"{plan!r} is not a plan\nGive the path of a plan file, or items=… for items.")
     folder = Path(plan).parent.resolve() if isinstance(plan, str | Path) else Path.cwd()
@@ -339,6 +295,9 @@ async def run_async(
     if evaluators:
         await evaluate_async(finished, evaluators, workers=workers, store=opened, progress=progress)
     return finished
+
+
+run = waited(run_async)
 
 
 def resume(
@@ -402,7 +361,7 @@ def continue_session(
     return opened.handle(outside_of_any_loop(lambda: runs.start(ctx, read, observer=observer)).run_id)
 
 
-def evaluate(
+async def evaluate_async(
     sessions: "Run | str | Sequence[str]",
     evaluators: "Sequence[str | EvaluatorFunction]",
     *,
@@ -419,38 +378,9 @@ def evaluate(
 
     `evaluators` are names, where built-in ones may omit `Builtin.`, or functions. `judge` is the model that
     they ask, by name or as a function. `options` are further members of the evaluation request, such as
-    `votes` or `groundTruth`; `workers`, `engine` and `ray_address`: as in `run`.
+    `votes` or `groundTruth`; `workers`, `engine` and `ray_address`: as in `run`. `evaluate_async` is to
+    be awaited; `evaluate` waits.
     """
-    return outside_of_any_loop(
-        lambda: evaluate_async(
-            sessions,
-            evaluators,
-            judge=judge,
-            workers=workers,
-            engine=engine,
-            ray_address=ray_address,
-            store=store,
-            home=home,
-            progress=progress,
-            **options,
-        )
-    )
-
-
-async def evaluate_async(
-    sessions: "Run | str | Sequence[str]",
-    evaluators: "Sequence[str | EvaluatorFunction]",
-    *,
-    judge: "str | ModelFunction" = "",
-    workers: int | None = None,
-    engine: EngineName | None = None,
-    ray_address: str = "auto",
-    store: "str | ProctorStore | None" = None,
-    home: str | Path | None = None,
-    progress: bool | None = None,
-    **options: object,
-) -> Run:
-    """The same as `evaluate`, to be awaited."""
     opened = opened_store(store, home, [Path.cwd()])
     ctx = opened.context
     if engine is not None:
@@ -465,6 +395,9 @@ async def evaluate_async(
     observer = _observer(ctx, progress)
     result = await runs.start(ctx, plan, workers=_checked_workers(workers), observer=observer)
     return opened.handle(result.run_id)
+
+
+evaluate = waited(evaluate_async)
 
 
 def _evaluation_plan(

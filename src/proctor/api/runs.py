@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from proctor.batch import lifecycle
 from proctor.batch.engines import loop_factory
@@ -64,6 +65,7 @@ COMMANDS = {"benchmark": "bench", "dialogue": "simulate", "evaluation": "evaluat
 """The modules of the commands of jobs that have one of their own."""
 SHORTEST_PREFIX = 12
 """Of a run ID in a command to type: shorter ones would soon be those of other runs, too."""
+P = ParamSpec("P")
 T = TypeVar("T")
 NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
 
@@ -240,6 +242,17 @@ def outside_of_any_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def waited(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The same function without `_async` in its name, which waits for the end."""
+
+    @wraps(function)
+    def wait(*args: P.args, **settings: P.kwargs) -> T:
+        return outside_of_any_loop(lambda: function(*args, **settings))
+
+    wait.__name__ = wait.__qualname__ = function.__name__.removesuffix("_async")
+    return wait
 
 
 def _is_in_loop() -> bool:
