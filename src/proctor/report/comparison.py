@@ -5,6 +5,7 @@ Also the trend of a plan's runs as a chart and in words.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 from xml.etree import ElementTree
 
 from proctor.document import (
@@ -31,7 +32,7 @@ from proctor.stats.differences import FAIL, INCONCLUSIVE, Difference
 from proctor.stats.figures import TrendPoint
 
 
-def comparison_data(comparison: Comparison) -> dict[str, object]:
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """The comparison as the documented JSON."""
     return {
         "baseline": comparison.groups[0],

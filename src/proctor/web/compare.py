@@ -6,10 +6,10 @@ slow.
 
 import threading
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, Response
 
@@ -33,10 +33,12 @@ from proctor.api.sessions import find_session
 from proctor.cache import LruCache
 from proctor.document import CaptionedChart, Figure
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
+from proctor.json_values import JsonMap, as_map, as_number
 from proctor.metric import METRICS_HELP
 from proctor.report.comparison import (
     around,
     change,
+    comparison_data,
     comparison_document,
     difference_document,
     figure,
@@ -51,13 +53,10 @@ from proctor.report.render import document_html
 from proctor.web.evaluation_schemas import (
     ComparedSide,
     ComparisonAnswer,
-    ContrastShape,
-    DifferenceShape,
     DisagreementsAnswer,
     DisagreementShape,
     GroupCountsAnswer,
     GroupCountShape,
-    MeanShape,
 )
 from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import MOST_WAIT_SECONDS, WaitSeconds
@@ -87,6 +86,14 @@ Gates = Annotated[
 Mixed = Annotated[bool, Query(description="Also compare scores of different versions of an evaluator.")]
 
 
+def compare_query(run: Runs, by: By = "", against: Against = "", pair: Pair = "") -> CompareQuery:
+    """What to compare, from the parameters of a request."""
+    return CompareQuery(tuple(run), by, pair, against)
+
+
+Compared = Annotated[CompareQuery, Depends(compare_query)]
+
+
 def router(site: AppState) -> APIRouter:
     """The Compare pages and their routes."""
     routes = APIRouter(tags=["compare"], responses=ERRORS)
@@ -108,11 +115,8 @@ def router(site: AppState) -> APIRouter:
         response_class=with_deprecated(OLD_NAMES_OF_COMPARISONS),
     )
     def compared(
-        run: Runs,
-        by: By = "",
-        against: Against = "",
+        query: Compared,
         metric: Metrics = [],  # noqa: B006
-        pair: Pair = "",
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
         wait: WaitSeconds = MOST_WAIT_SECONDS,
@@ -121,11 +125,10 @@ def router(site: AppState) -> APIRouter:
 
         The items of large runs are read beside the requests: without contrasts until they have been read.
         """
-        query = CompareQuery(tuple(run), by, pair, against)
         comparison = cache.comparison(query, tuple(metric), mixed, tuple(gate), wait)
         if comparison is None:
             return _not_yet(cache.reading(query))
-        return comparison_answer(comparison, evaluators_with_bad_highs(site.context, run))
+        return comparison_answer(comparison, evaluators_with_bad_highs(site.context, query.sources))
 
     @routes.get("/api/compare/counts", summary="Success rates of groups by counts alone")
     def counts(run: Runs, by: By = "") -> GroupCountsAnswer:
@@ -143,17 +146,12 @@ def router(site: AppState) -> APIRouter:
         responses={200: {"content": {"text/html": {}}, "description": "The page."}},
     )
     def report(
-        run: Runs,
-        by: By = "",
-        against: Against = "",
+        query: Compared,
         metric: Metrics = [],  # noqa: B006
-        pair: Pair = "",
         mixed: Mixed = False,
         gate: Gates = [],  # noqa: B006
     ) -> Response:
-        comparison = cache.comparison(
-            CompareQuery(tuple(run), by, pair, against), tuple(metric), mixed, tuple(gate)
-        )
+        comparison = cache.comparison(query, tuple(metric), mixed, tuple(gate))
         assert comparison is not None
         return HTMLResponse(
             document_html(comparison_document(comparison)), headers={"content-security-policy": REPORT_POLICY}
@@ -165,12 +163,9 @@ def router(site: AppState) -> APIRouter:
         response_class=with_deprecated(OLD_NAMES_OF_DISAGREEMENTS),
     )
     def items(
-        run: Runs,
+        query: Compared,
         metric: Annotated[str, Query(max_length=300)],
-        by: By = "",
-        against: Against = "",
         candidate: Annotated[str, Query(max_length=1000, description="Empty: the first one.")] = "",
-        pair: Pair = "",
         search: Annotated[str, Query(max_length=500)] = "",
         direction: Annotated[
             Literal["", "higher", "lower", "all"],
@@ -180,7 +175,7 @@ def router(site: AppState) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200)] = 25,
     ) -> DisagreementsAnswer:
         """Largest differences first."""
-        groups = cache.groups(CompareQuery(tuple(run), by, pair, against))
+        groups = cache.groups(query)
         candidate = candidate or groups.names[1]
         window, total = disagreements(
             groups, metric, candidate, search=search, direction=direction, offset=offset, limit=limit
@@ -308,19 +303,16 @@ class _RecentComparisons:
 
 def comparison_answer(comparison: Comparison, bad: Sequence[str]) -> ComparisonAnswer:
     """A comparison with its sentences and charts; `bad`: evaluators whose high values are bad."""
-    metrics = dict.fromkeys(each.metric for each in comparison.contrasts)
-    return ComparisonAnswer(
-        summary=headline(comparison),
-        is_better=_is_better(comparison, bad),
-        groups=list(comparison.groups),
-        paired_by=comparison.pair,
-        differs_in=list(comparison.varied),
-        mocks=list(comparison.stand_ins),
-        metrics=list(comparison.metrics),
-        contrasts=[_contrast(each, bad) for each in comparison.contrasts],
-        charts=[_chart(comparison.contrasts, metric, comparison.groups[0]) for metric in metrics],
-        verdict=comparison.verdict if comparison.verdicts else None,
-        gates=comparison.verdicts,
+    contrasts, data = comparison.contrasts, comparison_data(comparison)
+    metrics = dict.fromkeys(each.metric for each in contrasts)
+    return ComparisonAnswer.model_validate(
+        {
+            **data,
+            "summary": headline(comparison),
+            "isBetter": is_better(contrasts[0], bad) if len(comparison.groups) == 2 else None,
+            "contrasts": [_contrast(*each, bad) for each in zip(contrasts, data["contrasts"], strict=True)],
+            "charts": [_chart(contrasts, metric, comparison.groups[0]) for metric in metrics],
+        }
     )
 
 
@@ -343,43 +335,20 @@ def _not_yet(reading: Reading | None) -> ComparisonAnswer:
     )
 
 
-def _is_better(comparison: Comparison, bad: Sequence[str]) -> bool | None:
-    """Whether the first candidate is better in the first metric; None with several, or without a verdict."""
-    return is_better(comparison.contrasts[0], bad) if len(comparison.groups) == 2 else None
-
-
-def _contrast(contrast: Contrast, bad: Sequence[str]) -> ContrastShape:
-    return ContrastShape(
-        metric=contrast.metric,
-        baseline=contrast.baseline,
-        candidate=contrast.candidate,
-        baseline_mean=MeanShape(
-            **asdict(contrast.baseline_mean), text=figure(contrast.baseline_mean.value, contrast.metric)
-        ),
-        candidate_mean=MeanShape(
-            **asdict(contrast.candidate_mean), text=figure(contrast.candidate_mean.value, contrast.metric)
-        ),
-        difference=_difference(contrast),
-        p_corrected=contrast.p_corrected,
-        pairs=contrast.pairs,
-        unpaired=contrast.unpaired,
-        pairs_needed=contrast.difference.needs if contrast.difference else None,
-        errors=contrast.errors,
-        value_if_errors_fail=contrast.if_errors_failed,
-        is_significant=contrast.is_significant,
-        finding=finding(contrast),
-        is_better=is_better(contrast, bad),
-        text=sentence(contrast),
-        notes=list(contrast.remarks),
-    )
-
-
-def _difference(contrast: Contrast) -> DifferenceShape | None:
-    if contrast.difference is None or contrast.difference.value is None:
-        return None
-    return DifferenceShape.model_validate(
-        {**difference_document(contrast.difference), "text": size(contrast), "interval": around(contrast)}
-    )
+def _contrast(contrast: Contrast, document: JsonMap, bad: Sequence[str]) -> JsonMap:
+    """A contrast as in the documented JSON, and what the page says of it."""
+    difference, metric = as_map(document, "difference"), contrast.metric
+    means = {"baselineMean": contrast.baseline_mean.value, "candidateMean": contrast.candidate_mean.value}
+    return {
+        **document,
+        **{name: {**as_map(document, name), "text": figure(mean, metric)} for name, mean in means.items()},
+        "difference": None
+        if difference.get("value") is None
+        else {**difference, "text": size(contrast), "interval": around(contrast)},
+        "finding": finding(contrast),
+        "isBetter": is_better(contrast, bad),
+        "text": sentence(contrast),
+    }
 
 
 def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> CaptionedChart:
@@ -391,13 +360,13 @@ def _chart(contrasts: Sequence[Contrast], metric: str, baseline: str) -> Caption
 
 
 def _mark(contrast: Contrast) -> Figure:
-    difference = _difference(contrast)
+    difference = difference_document(contrast.difference) if contrast.difference else {}
     return Figure(
         label=contrast.candidate,
         text=size(contrast),
-        value=difference.value if difference else None,
-        low=difference.low if difference else None,
-        high=difference.high if difference else None,
+        value=as_number(difference, "value"),
+        low=as_number(difference, "low"),
+        high=as_number(difference, "high"),
         n=contrast.pairs or None,
         unit="paired task",
         note=finding(contrast),
