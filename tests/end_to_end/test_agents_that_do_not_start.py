@@ -198,7 +198,8 @@ def test_a_model_failure_that_never_reached_the_gateway_is_an_agent_that_does_no
     """So Codex reports a provider that it cannot reach: it looks like a failure of the model."""
     failed = {"type": "turn.failed", "error": {"message": "stream disconnected before completion"}}
     codex = tmp_path / "codex"
-    codex.write_text(f"#!/bin/sh\necho '{json.dumps(failed)}'\nexit 1\n")
+    version = '[ "$1" = --version ] && exec echo codex-cli 0.46.0'
+    codex.write_text(f"#!/bin/sh\n{version}\necho '{json.dumps(failed)}'\nexit 1\n")
     codex.chmod(0o755)
     plans.proctor.environment["CODEX_BIN"] = str(codex)
 
