@@ -242,12 +242,12 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
 def test_what_is_typed_while_the_palette_loads_is_in_its_field(served, run, open_page):
     page = open_page(f"{served.url}/")
 
-    def type_first(route):
-        page.keyboard.type("reading?")
-        route.continue_()
-
-    page.route("**/palette.js", type_first)
-    page.keyboard.press("Control+k")
+    held = []
+    page.route("**/palette.js", lambda route: held.append(route))
+    with page.expect_request("**/palette.js"):
+        page.keyboard.press("Control+k")
+    page.keyboard.type("reading?")
+    held[0].continue_()
     expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_have_value("reading?")
 
 
