@@ -62,8 +62,8 @@ def test_an_example_runs_and_is_analyzed(desk, name):
 
 
 def names_in_the_files():
+    from proctor.jobs.scenario.experiment import ExperimentConfig
     from proctor.jobs.scenario.reader import FEATURES
-    from proctor.jobs.scenario.schema import ExperimentConfig
     from proctor.plan.validate import names_of as keys_of
     from proctor.scenario.definition import Actor, Measure, Scenario, Validation, names_of
     from proctor.scenario.prompts import built_in

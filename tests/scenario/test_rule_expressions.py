@@ -2,7 +2,7 @@
 
 import pytest
 
-from proctor.scenario.expressions import (
+from proctor.scenario.world import (
     LARGEST,
     LONGEST_TEXT,
     MOST_NODES,

@@ -128,7 +128,6 @@ class PastCosts:
 
     @property
     def expected_usd(self) -> float:
-        """What an attempt is expected to cost."""
         mean = self.spent_usd / self.attempts if self.attempts else 0.0
         return max(mean, self.highest_call_usd)
 

@@ -54,7 +54,6 @@ class ConversationCheckpoint:
     """State and actions of the world; None: there is none."""
 
     def to_json(self) -> str:
-        """One line of JSON."""
         sides = {name: side.to_json() for name, side in self.sides.items()}
         return json.dumps(
             {

@@ -127,7 +127,6 @@ class Role:
 
     @property
     def digest(self) -> str:
-        """Digest of the whole role."""
         return digest_of(self.document())[:16]
 
 

@@ -457,7 +457,6 @@ class FunctionProcess:
             raise ProcessDied("the function's process ended") from gone
 
     async def answer(self) -> object:
-        """The next answer."""
         assert self._reader is not None
         try:
             size = int(await self._reader.readline() or b"-1")

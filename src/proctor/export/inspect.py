@@ -297,7 +297,6 @@ class _Log:
     _epochs: dict[str, int] = field(default_factory=dict)
 
     def add(self, session: Session) -> None:
-        """Write a session."""
         if not self.samples:
             self.began = session.started_at
             self._put("_journal/start.json", {"version": VERSION, "eval": self._spec(), "plan": self._plan()})

@@ -389,7 +389,6 @@ class Client:
         return self._pools is None or self._pools.repeats_billed
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -609,7 +608,6 @@ class ResponseStream:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it is an error response."""
         return self._refused is not None
 
     @property

@@ -125,7 +125,6 @@ class PostTarget:
         self._head = "\r\n".join([*head, "Content-Length: "]).encode()
 
     def request(self, body: bytes) -> bytes:
-        """The bytes of a request."""
         return b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
 
 
@@ -192,7 +191,6 @@ class HttpClient:
         return response
 
     async def close(self) -> None:
-        """Close all connections."""
         for connection in list(self._connections):
             connection.close()
         self._idle.clear()

@@ -210,7 +210,6 @@ class RatePool:
 
     @property
     def state(self) -> PoolState:
-        """A snapshot."""
         return PoolState(
             name=self.name,
             limit=self._slots,
@@ -525,7 +524,6 @@ class RatePools:
 
     @property
     def states(self) -> list[PoolState]:
-        """Snapshots of all pools."""
         return [pool.state for pool in self._pools.values()]
 
 

@@ -210,7 +210,6 @@ class Recording:
         return self._takes[item_id, channel]
 
     def close(self) -> None:
-        """Close the file."""
         self._out.close()
 
     def _write(self, line: RecordedLine) -> None:
@@ -249,7 +248,6 @@ class RecordedTake:
         return self._started
 
     def write(self, number: int, exchange: Exchange) -> None:
-        """Write the exchange with that number."""
         self._open.discard(number)
         body = canonical_request(exchange.request, self._volatile)
         line: RecordedLine = {
@@ -411,7 +409,6 @@ class Replay:
         return self._takes.get((item_id, channel, self._started[item_id, channel]), [])
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _line(self, line: _Line) -> RecordedLine:

@@ -636,7 +636,6 @@ class _Output:
         program.expect_reader()
 
     async def read(self) -> None:
-        """Read to the end of the output."""
         while chunk := await self._program.output.chunk():
             self.clip.add(self._decode(chunk))
 

@@ -384,7 +384,6 @@ class ZipMembers:
 
     @property
     def names(self) -> list[str]:
-        """Names of the members, in order."""
         return list(self._members)
 
     def load(self, name: str) -> object:

@@ -58,7 +58,6 @@ class _ClaudeCodeSession:
         self._is_sidechain = True
 
     def take(self, entry: JsonMap) -> None:
-        """One line."""
         for name in ("sessionId", "agentId", "version", "summary", "customTitle", "aiTitle"):
             if value := as_text(entry.get(name)):
                 self._first_values.setdefault(name, value)

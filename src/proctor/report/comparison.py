@@ -389,7 +389,6 @@ def _in_words(contrast: Contrast) -> str:
 
 
 def _notes(contrast: Contrast) -> list[str]:
-    """What limits a contrast."""
     notes = []
     if any(contrast.errors):
         counted = (

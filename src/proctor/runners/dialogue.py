@@ -255,7 +255,6 @@ class _Dialogue:
         )
 
     def _record_world(self, world: DialogueWorld) -> None:
-        """Record what the dialogue changed in the world."""
         changed = dict(changes(world.initial, world.state))
         content = json.dumps(changed, ensure_ascii=False, indent=1) if changed else "unchanged"
         self.services.record(Message(role="system", content=content, name="world"))

@@ -380,7 +380,6 @@ def _without(committed: Committed) -> str:
 def _verdict(
     session: WorkSession, checked: ProgramResult, result: JsonMap, failed: str = "checks_failed"
 ) -> Outcome:
-    """The outcome that follows from a check."""
     if checked.timed_out:
         why = f"`{session.check}` was still running after {session.command_limit('check'):g} s"
         return Outcome(status=TIMEOUT, reason="timeout", error=why, result=result)

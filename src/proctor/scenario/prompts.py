@@ -40,7 +40,6 @@ class Prompts:
         self._environment = _environment(tuple(sorted(own.items())))
 
     def render(self, template: str, **values: Any) -> str:
-        """Render a template."""
         try:
             return self._environment.get_template(template).render(values).strip()
         except TemplateError as error:

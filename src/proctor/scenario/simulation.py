@@ -67,11 +67,9 @@ class TurnState:
 
     @property
     def world_state(self) -> str:
-        """The world state before this turn."""
         return self.past[-1].world_state if self.past else self.scenario.initial_world_state
 
     def system(self, actor: Actor) -> str:
-        """The system prompt of an actor."""
         return self.prompts.render("actor", scenario=self.scenario, actor=actor)
 
     def history(self, actor: Actor) -> str:

@@ -137,7 +137,6 @@ class ScenarioTurn:
 
     @property
     def checks(self) -> CheckCounts:
-        """The number of its checks."""
         return CheckCounts(run=self.checks_run, issues=len(self.issues), unread=self.checks_unread)
 
 
@@ -192,7 +191,6 @@ class ScenarioRun:
         return latest
 
     def with_turn(self, turn: ScenarioTurn) -> "ScenarioRun":
-        """The run with one more turn."""
         return replace(self, turns=(*self.turns, turn))
 
     def until(self, number: int) -> "ScenarioRun":

@@ -35,7 +35,6 @@ class Design:
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """All factors."""
         return (*self.random, *self.settings, *self.others)
 
 

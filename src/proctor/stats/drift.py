@@ -236,7 +236,6 @@ class _Sequence:
         self._total = 0.0
 
     def add(self, values: Sequence[float]) -> None:
-        """Add the next values."""
         self._sequence.add(*values)
         self._total += math.fsum(values)
 

@@ -494,7 +494,6 @@ class Cluster:
 
     @property
     def sessions(self) -> int:
-        """Number of sessions."""
         return len({finding.session for finding in self.findings})
 
     @property

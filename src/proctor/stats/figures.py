@@ -128,7 +128,6 @@ class FactorFigures:
     is_too_many: bool = False
 
     def rank_of(self, level: str) -> Rank | None:
-        """The rank of a level by success."""
         return next((each for each in self.ranks if each.name == level), None)
 
 

@@ -5,8 +5,7 @@ import pytest
 from scenario_folders import SCENARIO, write_scenario
 
 from proctor.errors import PlanError
-from proctor.jobs.scenario import variations
-from proctor.jobs.scenario.experiment import read_experiment
+from proctor.jobs.scenario.experiment import read_experiment, real_path
 
 HEAD = """\
 experiment_name: Fee study
@@ -139,7 +138,7 @@ def test_a_config_that_names_what_is_not_there_is_refused(tmp_path, change, prob
     ],
 )
 def test_paths_have_the_names_of_the_plain_form(written, path):
-    assert variations.real_path(written) == path
+    assert real_path(written) == path
 
 
 def test_a_hundred_thousand_variations_are_the_most_unless_some_are_drawn(tmp_path):

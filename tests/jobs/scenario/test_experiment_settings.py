@@ -66,10 +66,11 @@ def test_what_an_experiment_has_from_its_config_is_as_recorded(tmp_path: Path) -
     read_of = {}
     for name, one in experiments.items():
         first, *others = one.items()
+        options = json.loads(str(one.columns["optionsJson"]))
         columns = ("defaultsJson", "concurrency", "seed", "budgetUsd")
         read_of[name] = {
             "columns": {key: one.columns[key] for key in columns},
-            "options": {key: value for key, value in one.options.items() if key != "scenario"},
+            "options": {key: value for key, value in options.items() if key != "scenario"},
             "settings": {**first.settings, "scenarioDigest": "…"},
             "details": {key: first.details.get(key) for key in ("seed", "branch")},
             "factors": first.factors,
@@ -80,7 +81,7 @@ def test_what_an_experiment_has_from_its_config_is_as_recorded(tmp_path: Path) -
                 "parallel": one.max_parallel,
                 "budget": (one.budget_usd, one.cost_per_run_usd),
                 "human": one.human,
-                "aggregates": one.aggregates,
+                "aggregates": options["aggregateMetrics"],
                 "output": one.output,
                 "models": one.models,
             },

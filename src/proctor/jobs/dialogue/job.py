@@ -152,7 +152,6 @@ class DialogueJobPlan(JobPlan):
         return [*self.simulation.remarks, *remarks]
 
     def attempts(self, ctx: RunContext, models: ModelRouter) -> WorkerContext:
-        """Dependencies of its attempts."""
         names = [each["name"] for each in self.simulation.evaluators_by_name]
         sandbox = self.model_options().sandbox
         return ctx.with_evaluators(ctx.attempts(models), names, folder=self.folders[0], sandbox=sandbox)

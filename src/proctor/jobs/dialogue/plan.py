@@ -195,12 +195,10 @@ class Faults:
         return True
 
     def add(self, message: str) -> None:
-        """Add an error."""
         if message not in self.messages:
             self.messages.append(message)
 
     def raise_all(self) -> None:
-        """Raise what was collected."""
         if self.problems or self.messages:
             raise RoleFaults(self)
 
@@ -439,7 +437,6 @@ class DialoguePlan:
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Remarks for the user."""
         remarks = [remark for choice in self._choices for remark in choice.remarks]
         remarks += _other_language_remarks(self.config)
         remarks += [remark for each in self.combinations for remark in _unshared(each)]

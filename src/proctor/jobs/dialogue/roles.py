@@ -332,7 +332,6 @@ class RoleFolder:
 
     @cached_property
     def options(self) -> JsonMap:
-        """Its options, with defaults."""
         return self.source.data.get("options") or {}
 
     @cached_property
@@ -389,7 +388,6 @@ class RoleFolder:
         return [name for name in names if name in self.profiles and name not in known]
 
     def check_profile(self, profile: object) -> list[str]:
-        """Problems of a profile."""
         if not isinstance(profile, Mapping):
             return ["a profile is a mapping of names to values"]
         if self.schema is None:
@@ -431,7 +429,6 @@ class _RoleHead:
     aliases: Sequence[str]
 
     def can_play(self, side: str) -> bool:
-        """Whether the role is listed for a side."""
         # A role that cannot be read is reported where it is used.
         return side in self.plays or not self.plays
 
@@ -452,7 +449,6 @@ class Roles:
         self._read: dict[str, RoleFolder] = {}
 
     def names(self) -> list[str]:
-        """All names."""
         texts = {
             entry.name
             for folder in self._folders

@@ -95,7 +95,6 @@ class DialogueTask:
     checks: JsonMap = field(default_factory=dict)
 
     def profile_of(self, profile: JsonMap) -> JsonObject:
-        """A profile for this task."""
         return {**profile, **self.profile, "goal": self.goal}
 
     @property

@@ -123,7 +123,6 @@ class OpenedEvaluationPlan(JobPlan):
         return ()
 
     def find_evaluator(self, ctx: RunContext) -> FindEvaluator:
-        """Finds its evaluators."""
         registry: EvaluatorRegistry = ctx.evaluators(
             self.folder, mark=self.evaluation_id, sandbox=self.model_options().sandbox
         )
@@ -224,7 +223,6 @@ class EvaluationJob(Job):
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
 
     def read(self, source: PlanText, overrides: EvaluationOverrides, ctx: RunContext) -> EvaluationJobPlan:
-        """Read and check an evaluation plan."""
         document = read_evaluation(source.text, file=source.file) | overrides.members()
         if source.path is None:
             _refuse_relative_paths(document)

@@ -76,7 +76,6 @@ class EvaluationState:
 
     @property
     def evaluators(self) -> tuple[str, ...]:
-        """Evaluators of the request."""
         return tuple(named(self.document, "evaluators"))
 
     @property

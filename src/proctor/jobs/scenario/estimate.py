@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.errors import ModelError, UsageError
-from proctor.jobs.scenario.experiment import Experiment
+from proctor.jobs.scenario.experiment import Experiment, Variation
 from proctor.jobs.scenario.folder import run_from_store
-from proctor.jobs.scenario.variations import Variation
 from proctor.json_values import changed
 from proctor.model import Answer, Request
 from proctor.models import ModelRouter

@@ -12,26 +12,417 @@ Run `n` of every variation has the same seed, so that variations can be compared
 
 import hashlib
 import json
+import math
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from proctor.context import ModelOptions
 from proctor.errors import PlanError, Problem, UsageError
 from proctor.item import Item, digest_of
-from proctor.jobs.scenario.reader import LoadedScenario, read_scenario
-from proctor.jobs.scenario.schema import ExperimentConfig, vocabulary
-from proctor.jobs.scenario.variations import Variation, expand_variations, variation_problems
-from proctor.json_values import JsonMap, changed
+from proctor.jobs.scenario.reader import (
+    ACTOR_ALIASES,
+    ALIASES,
+    LoadedScenario,
+    check_world,
+    faults_of,
+    read_scenario,
+)
+from proctor.jobs.scenario.reader_rules import FolderReader
+from proctor.json_values import JsonMap, changed, without_none
 from proctor.plan import source as sources
-from proctor.plan.criteria import judge_models, judges_of
-from proctor.plan.source import PlanSource, bytes_of
-from proctor.plan.validate import check_shape, overrides_of, stop_settings
+from proctor.plan.criteria import as_entry, judge_models, judges_of
+from proctor.plan.source import KeyPath, PlanSource, bytes_of, shortened
+from proctor.plan.validate import (
+    Anything,
+    Flag,
+    MessageWriter,
+    ModelPrice,
+    OutagePatience,
+    PlanResources,
+    PlanSandbox,
+    Seconds,
+    Sections,
+    Seed,
+    StopWhen,
+    Text,
+    Usd,
+    check_shape,
+    did_you_mean,
+    overrides_of,
+    sections_of,
+    stop_settings,
+)
 from proctor.plan.yaml_loader import read_source
-from proctor.scenario.definition import flattened, scenario_of
+from proctor.scenario.definition import Actor, NoSuchPath, check_path, flattened, names_of, scenario_of
+
+
+class _ExperimentModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class VariationEntry(_ExperimentModel):
+    """One dimension of the variations."""
+
+    type: Literal["actor_model", "scenario_parameter", "actor_parameter"]
+    actor: Text | None = None
+    parameter: Text | None = None
+    values: Annotated[list[Anything], Field(min_length=1)]
+
+
+class Shorthand(_ExperimentModel):
+    """`actor_models: {port: [a, b]}`, and parameters likewise."""
+
+    actor_models: dict[str, Annotated[list[Text], Field(min_length=1)]] | None = None
+    scenario_parameters: dict[str, Annotated[list[Anything], Field(min_length=1)]] | None = None
+
+
+class JudgeEntry(_ExperimentModel):
+    """An evaluator that scores each run as it ends."""
+
+    name: Text
+    model: Text | None = None
+    passes_at: float | None = None
+
+
+class ExperimentConfig(_ExperimentModel):
+    """A whole config."""
+
+    experiment_name: Text
+    description: str | None = None
+    base_scenario: Text
+    output_dir: Text | None = None
+    runs_per_variation: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_parallel: Annotated[
+        Annotated[int, Field(ge=1, le=10_000)] | None,
+        Flag(int, minimum=1, metavar="N", help="Maximum runs in parallel; overrides the config."),
+    ] = None
+    timeout_per_run: Seconds | None = None
+    budget_limit: Annotated[
+        Usd | None,
+        Flag(float, ("--budget",), 0, metavar="USD", help="Budget of all runs in USD; overrides the config."),
+    ] = None
+    cost_per_run_limit: Usd | None = None
+    on_run_limit: Literal["halt", "fail"] | None = None
+    variations: Annotated[Any, Sections(Shorthand | list[VariationEntry])] = None
+    combine: Literal["product", "zip"] | None = None
+    exclude: list[dict[str, Anything]] | None = None
+    sample: Annotated[int, Field(ge=1)] | None = None
+    seed: Seed | None = None
+    retries: Annotated[int, Field(ge=0, le=1000)] | None = None
+    save_individual_runs: bool | None = None
+    aggregate_metrics: bool | None = None
+    prices: dict[str, ModelPrice] | None = None
+    notify: Text | None = None
+    resume_from: Text | None = None
+    human: Annotated[
+        Literal["terminal", "web"] | None,
+        Flag(
+            Literal["terminal", "web"],
+            help="Where people who play an actor answer: at this terminal, or in another process.",
+        ),
+    ] = None
+    evaluators: list[Annotated[JudgeEntry, as_entry("name")]] | None = None
+    judge_model: Text | None = None
+    branch: dict[str, Anything] | None = None
+    stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    sandbox: PlanSandbox = None
+    outage_patience: OutagePatience = None
+    resources: PlanResources = None
+
+
+vocabulary = sections_of(ExperimentConfig, "config")
+
+
+# Dimensions, and the combinations of their values: all, last dimension fastest, or values paired by position
+# (`combine: zip`), without exclusions; or a seeded sample (`sample`), which does not enumerate the rest.
+
+
+MOST_VARIATIONS = 100_000
+BASE = "Base configuration"
+LONGEST_VALUE = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariationDimension:
+    """One dimension: a path and its values."""
+
+    name: str
+    """An actor's short name, where its model is varied; else the path."""
+    path: str
+    values: Sequence[Any]
+    at: KeyPath
+    """Place of its values in the config."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """One combination."""
+
+    number: int
+    description: str
+    changes: Mapping[str, Any]
+    """By path."""
+    factors: Mapping[str, str]
+    """The level of each dimension, by its name."""
+    origins: Mapping[str, KeyPath]
+    """Place of each changed value in the config, by path."""
+
+
+def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variation], list[Problem]]:
+    """The variations of a config, and all problems with them."""
+    dimensions, problems = _dimensions(source, loaded)
+    is_whole = not problems
+    problems += _values_that_cannot_be(source, loaded, dimensions)
+    if not is_whole:
+        # Exclusions may refer to the dimensions that could not be read.
+        return [], problems
+    excluded = _exclusions(source, dimensions, problems)
+    if problems:
+        return [], problems
+    combinations = list(_combinations(source, dimensions, excluded, problems))
+    if not combinations and not problems:
+        problems.append(source.problem(("exclude",), "everything is excluded", of_key=True))
+    variations = [_variation(number, dimensions, values) for number, values in enumerate(combinations, 1)]
+    return variations, problems
+
+
+def variation_problems(source: PlanSource) -> list[Problem]:
+    """The problems of the variations of a config that can be found without its scenario."""
+    problems: list[Problem] = []
+    _entries(source, problems)
+    return problems
+
+
+def _dimensions(source: PlanSource, loaded: LoadedScenario) -> tuple[list[VariationDimension], list[Problem]]:
+    problems: list[Problem] = []
+    dimensions: list[VariationDimension] = []
+    for at, entry in _entries(source, problems):
+        dimension = _dimension(source, loaded, at, entry, problems)
+        if dimension is None:
+            continue
+        if any(other.path == dimension.path for other in dimensions):
+            problems.append(source.problem(at, f"`{dimension.path}` is varied twice"))
+        dimensions.append(dimension)
+    return dimensions, problems
+
+
+def _entries(source: PlanSource, problems: list[Problem]) -> list[tuple[KeyPath, Mapping[str, Any]]]:
+    """Each dimension with its position; shorthands are expanded."""
+    written = source.data.get("variations")
+    if written is None:
+        return []
+    model: Any = Shorthand if isinstance(written, dict) else list[VariationEntry]
+    try:
+        TypeAdapter(model).validate_python(written)
+    except ValidationError as error:
+        problems += _shape_problems(source, error)
+        return []
+    if isinstance(written, list):
+        return [(("variations", index), entry) for index, entry in enumerate(written)]
+    models, parameters = written.get("actor_models") or {}, written.get("scenario_parameters") or {}
+    return [
+        (("variations", "actor_models", actor), {"type": "actor_model", "actor": actor, "values": values})
+        for actor, values in models.items()
+    ] + [
+        (
+            ("variations", "scenario_parameters", name),
+            {"type": "scenario_parameter", "parameter": name, "values": values},
+        )
+        for name, values in parameters.items()
+    ]
+
+
+def _shape_problems(source: PlanSource, error: ValidationError) -> list[Problem]:
+    speaker = MessageWriter(source, vocabulary)
+    return [
+        speaker.problem({**detail, "loc": ("variations", *detail["loc"])})
+        for detail in error.errors(include_url=False)
+    ]
+
+
+def _dimension(
+    source: PlanSource, loaded: LoadedScenario, at: KeyPath, entry: Mapping[str, Any], problems: list[Problem]
+) -> VariationDimension | None:
+    kind, actor, parameter = entry["type"], entry.get("actor"), entry.get("parameter")
+    values_at: KeyPath = at if "actor_models" in at or "scenario_parameters" in at else (*at, "values")
+    if kind != "scenario_parameter":
+        actors = loaded.plain["actors"]
+        if actor not in actors:
+            problem = f"the scenario has no actor `{actor}`" if actor else "which `actor`?"
+            remedy = did_you_mean(str(actor), actors) or f"There are: {', '.join(actors)}."
+            problems.append(source.problem((*at, "actor"), problem, remedy))
+            return None
+    if kind == "actor_model":
+        path, name = f"actors.{actor}.llm_model", str(actor)
+    elif parameter is None:
+        problems.append(source.problem(at, f"a variation of type `{kind}` needs a `parameter`"))
+        return None
+    else:
+        written = f"actors.{actor}.{parameter}" if kind == "actor_parameter" else parameter
+        path = name = real_path(written)
+    try:
+        check_path(loaded.plain, path)
+    except NoSuchPath as missing:
+        remedy = did_you_mean(missing.name, missing.known) or f"There are: {', '.join(missing.known)}."
+        problem = f"{missing.where} has no `{missing.name}`"
+        problems.append(source.problem((*at, "parameter"), problem, remedy))
+        return None
+    return VariationDimension(name=name, path=path, values=entry["values"], at=values_at)
+
+
+def real_path(written: str) -> str:
+    """A path under the names the plain form has: `num_turns` is `turns`."""
+    steps = written.split(".")
+    steps[0] = ALIASES.get(steps[0], steps[0])
+    if steps[0] == "actors" and len(steps) > 2 and steps[2] not in names_of(Actor):
+        steps[2] = ACTOR_ALIASES.get(steps[2], steps[2])
+    return ".".join(steps)
+
+
+def _values_that_cannot_be(
+    source: PlanSource, loaded: LoadedScenario, dimensions: Sequence[VariationDimension]
+) -> list[Problem]:
+    problems: list[Problem] = []
+    for dimension in dimensions:
+        values: list[Any] = []
+        for index, value in enumerate(dimension.values):
+            at = (*dimension.at, index)
+            if any(value == other and type(value) is type(other) for other in values):
+                problems.append(source.problem(at, f"`{_short(value)}` stands in this list twice"))
+            values.append(value)
+            if value == "" and dimension.path.endswith(".llm_model"):
+                problems.append(source.problem(at, "a model has a name", "Write `provider/model`."))
+                continue
+            try:
+                scenario = scenario_of(changed(loaded.plain, {dimension.path: value}))
+                world = FolderReader()
+                check_world(scenario, world)
+                problems += [source.problem(at, each.problem, each.remedy) for each in world.problems]
+            except ValidationError as error:
+                problems += [source.problem(at, text, remedy) for _, text, remedy in faults_of(error)]
+    return problems
+
+
+Excluded = list[dict[int, list[Any]]]
+
+
+def _exclusions(
+    source: PlanSource, dimensions: Sequence[VariationDimension], problems: list[Problem]
+) -> Excluded:
+    """The values by dimension of each exclusion."""
+    names = {name: index for index, d in enumerate(dimensions) for name in (d.path, d.name)}
+    exclusions: Excluded = []
+    for number, entry in enumerate(source.data.get("exclude") or ()):
+        matched: dict[int, list[Any]] = {}
+        for name, value in entry.items():
+            known = names.get(name, names.get(real_path(name)))
+            if known is None:
+                remedy = did_you_mean(name, names) or f"There are: {', '.join(d.name for d in dimensions)}."
+                at = ("exclude", number, name)
+                problems.append(source.problem(at, f"nothing called `{name}` is varied", remedy, of_key=True))
+            else:
+                matched[known] = value if isinstance(value, list) else [value]
+        exclusions.append(matched)
+    return exclusions
+
+
+def _combinations(
+    source: PlanSource, dimensions: Sequence[VariationDimension], excluded: Excluded, problems: list[Problem]
+) -> Iterator[tuple[Any, ...]]:
+    lengths = [len(dimension.values) for dimension in dimensions]
+    zipped = source.data.get("combine") == "zip"
+    if zipped and len(set(lengths)) > 1:
+        sizes = ", ".join(f"{d.name} {len(d.values)}" for d in dimensions)
+        problems.append(source.problem(("combine",), f"to be zipped, all need as many values: {sizes}"))
+        return
+    total = (lengths[0] if lengths else 1) if zipped else math.prod(lengths)
+    sample = source.data.get("sample")
+    if sample is None and total > MOST_VARIATIONS:
+        remedy = f"At most {MOST_VARIATIONS:,} are run. Add `sample: 500` to draw some of them."
+        problems.append(source.problem(("variations",), f"these come to {total:,} variations", remedy))
+        return
+    for index in _positions(source, total, sample, dimensions, excluded, zipped):
+        yield _values(dimensions, index, zipped)
+
+
+def _positions(
+    source: PlanSource,
+    total: int,
+    sample: int | None,
+    dimensions: Sequence[VariationDimension],
+    excluded: Excluded,
+    zipped: bool,
+) -> Iterator[int]:
+    def stays(index: int) -> bool:
+        values = _values(dimensions, index, zipped)
+        return not any(exclusion and _matches(values, exclusion) for exclusion in excluded)
+
+    if sample is None or sample >= total:
+        yield from filter(stays, range(total))
+        return
+    chance = random.Random(f"sample|{source.data.get('seed') or 0}")
+    drawn: set[int] = set()
+    # Bounded: exclusions that match nearly everything would otherwise never end.
+    for _ in range(max(1000, 50 * sample)):
+        if len(drawn) == sample:
+            break
+        index = chance.randrange(total)
+        if stays(index):
+            drawn.add(index)
+    yield from sorted(drawn)
+
+
+def _values(dimensions: Sequence[VariationDimension], index: int, zipped: bool) -> tuple[Any, ...]:
+    if zipped:
+        return tuple(dimension.values[index] for dimension in dimensions)
+    chosen: list[Any] = []
+    for dimension in reversed(dimensions):
+        index, position = divmod(index, len(dimension.values))
+        chosen.append(dimension.values[position])
+    return tuple(reversed(chosen))
+
+
+def _matches(values: tuple[Any, ...], exclusion: Mapping[int, list[Any]]) -> bool:
+    return all(values[index] in among for index, among in exclusion.items())
+
+
+def _variation(number: int, dimensions: Sequence[VariationDimension], values: tuple[Any, ...]) -> Variation:
+    pairs = list(zip(dimensions, values, strict=True))
+    parts = [f"{d.name}={_without_vendor(d, value)}" for d, value in pairs]
+    return Variation(
+        number=number,
+        description=", ".join(parts) or BASE,
+        changes={d.path: value for d, value in pairs},
+        factors={d.name: value if isinstance(value, str) else _short(value) for d, value in pairs},
+        origins={d.path: (*d.at, _position(d.values, value)) for d, value in pairs},
+    )
+
+
+def _position(values: Sequence[Any], value: Any) -> int:
+    """The position of a value in a list where 1, 1.0 and true differ."""
+    return next(
+        (index for index, each in enumerate(values) if each == value and type(each) is type(value)), 0
+    )
+
+
+def _without_vendor(dimension: VariationDimension, value: Any) -> str:
+    text = _short(value)
+    return text.rpartition("/")[2] if dimension.path.endswith("llm_model") else text
+
+
+def _short(value: Any) -> str:
+    return shortened(" ".join(str(value).split()), LONGEST_VALUE)
+
+
+# The experiment.
+
 
 DEFAULT_TIMEOUT_SECONDS = 1800
 CONFIG, STATE = "batch-config.yaml", "batch-state.json"
@@ -65,7 +456,6 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The experiment's name."""
         return str(self._get("experiment_name"))
 
     @cached_property
@@ -74,20 +464,10 @@ class Experiment:
         return digest_of(self.loaded.plain)
 
     @property
-    def text(self) -> str:
-        """The text of the config."""
-        return self.source.text
-
-    @property
     def resume_from(self) -> Path | None:
         """The folder of another experiment, whose identical runs are imported."""
         value = self._get("resume_from")
         return None if value is None else _resolved(Path(str(value)).expanduser(), self.bases)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the config's text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def seed(self) -> int:
@@ -96,7 +476,6 @@ class Experiment:
 
     @property
     def runs_per_variation(self) -> int:
-        """Repeats of each variation."""
         return int(self._get("runs_per_variation", 1))
 
     @property
@@ -127,30 +506,25 @@ class Experiment:
         return stop_settings(self._get("stop_when"))
 
     @property
-    def aggregates(self) -> bool:
-        """Whether the runs are analyzed at the end."""
-        return bool(self._get("aggregate_metrics", True))
-
-    @property
-    def prices(self) -> Mapping[str, Mapping[str, float]]:
-        """USD per million tokens, by model."""
-        prices = self._get("prices") or {}
-        return {model: {k: v for k, v in price.items() if v is not None} for model, price in prices.items()}
-
-    @property
     def model_options(self) -> ModelOptions:
         """How its models are reached and its evaluators are confined, without folders."""
-        return replace(ModelOptions.of_plan(self.source.data, ()), prices=self.prices)
+        prices = {model: without_none(price) for model, price in (self._get("prices") or {}).items()}
+        return replace(ModelOptions.of_plan(self.source.data, ()), prices=prices)
 
     @property
     def run_count(self) -> int:
-        """Number of all runs."""
         return len(self.variations) * self.runs_per_variation
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What the store keeps besides the text: enough to rewrite every file."""
-        return {
+    def columns(self) -> dict[str, object]:
+        """The columns of the batch row that record the experiment: with its options, enough to rewrite every
+        file."""
+        defaults = {
+            "runsPerVariation": self.runs_per_variation,
+            "concurrency": self.max_parallel,
+            "variations": len(self.variations),
+        }
+        options = {
             "notify": self._get("notify"),
             **self.model_options.stored(),
             "experiment": self.name,
@@ -162,24 +536,15 @@ class Experiment:
             "costPerRunUsd": self.cost_per_run_usd,
             "human": self.human,
             "evaluators": [each["name"] for each in self.judges],
-            "aggregateMetrics": self.aggregates,
+            "aggregateMetrics": bool(self._get("aggregate_metrics", True)),
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
-        }
-
-    @property
-    def columns(self) -> dict[str, object]:
-        """The columns of the batch row that record the experiment."""
-        defaults = {
-            "runsPerVariation": self.runs_per_variation,
-            "concurrency": self.max_parallel,
-            "variations": len(self.variations),
         }
         return {
             "planPath": str(self.path),
-            "planText": self.text,
-            "planDigest": self.digest,
+            "planText": self.source.text,
+            "planDigest": hashlib.sha256(self.source.text.encode()).hexdigest(),
             "defaultsJson": json.dumps(defaults),
-            "optionsJson": json.dumps(self.options, ensure_ascii=False),
+            "optionsJson": json.dumps(options, ensure_ascii=False),
             "concurrency": self.max_parallel,
             "seed": self.seed,
             "budgetUsd": self.budget_usd,

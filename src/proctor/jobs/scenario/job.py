@@ -31,6 +31,7 @@ from proctor.jobs.scenario.experiment import (
     KEPT_SCENARIO,
     STATE,
     Experiment,
+    ExperimentConfig,
     ExperimentOverrides,
     original_folder,
     read_config,
@@ -45,7 +46,6 @@ from proctor.jobs.scenario.folder import (
     variation_numbers,
 )
 from proctor.jobs.scenario.reader import scenario_folders
-from proctor.jobs.scenario.schema import ExperimentConfig
 from proctor.json_values import without_none
 from proctor.models import ModelRouter, is_mock
 from proctor.plan.yaml_loader import read_source
@@ -85,7 +85,6 @@ class ScenarioPlan(JobPlan):
 
     @property
     def scenario_folder(self) -> Path:
-        """The folder of the scenario."""
         return self.experiment.loaded.folder
 
     @property
@@ -324,7 +323,6 @@ class ScenarioJob(Job):
         )
 
     def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
-        """The experiment's folder."""
         if isinstance(plan, ScenarioPlan):
             return ExperimentFolder(
                 ctx,

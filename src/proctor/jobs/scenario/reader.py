@@ -34,9 +34,8 @@ from proctor.jobs.scenario.reader_rules import (
 from proctor.plan.source import PlanSource, ValuePlace, open_regular
 from proctor.plan.validate import did_you_mean, expected_value, value_text
 from proctor.scenario.definition import SHORT_NAME, Actor, Plain, Scenario, names_of, scenario_of
-from proctor.scenario.expressions import FUNCTIONS
 from proctor.scenario.prompts import SUFFIX, built_in, fault_of
-from proctor.scenario.world import ALL, OWN, has_value, rule_problems, value_label
+from proctor.scenario.world import ALL, FUNCTIONS, OWN, has_value, rule_problems, value_label
 
 VARIABLE_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "text", "string": "text"}
 RESERVED = ("true", "false", "turn", *keyword.kwlist, *FUNCTIONS)

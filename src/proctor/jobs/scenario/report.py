@@ -325,7 +325,6 @@ def _figure(
 
 
 def _of_variation(row: StatisticsRow) -> ItemSelection:
-    """The items of a variation."""
     return {"factor": [f"variation=var-{row['variation_id']:03d}"]}
 
 

@@ -39,7 +39,6 @@ class Pass:
     """Passes with everything below it."""
 
     def apply(self, value: object, path: str, dropped: list[str]) -> object:  # noqa: ARG002
-        """The value itself."""
         return value
 
 
@@ -51,7 +50,6 @@ class Drop:
     quiet: bool = False
 
     def apply(self, value: object, path: str, dropped: list[str]) -> object:
-        """Nothing."""
         if not self.quiet and value is not None:
             dropped.append(path)
         return MISSING
@@ -99,7 +97,6 @@ class Members:
     """Whether names are in camel case; `snake_case`, which Google accepts as well, is converted."""
 
     def apply(self, value: object, path: str, dropped: list[str]) -> object:
-        """The object with what passes."""
         if not isinstance(value, Mapping):
             return _not_a_list(self.other.apply(value, path, dropped), path)
         sent: JsonObject = {}
@@ -121,7 +118,6 @@ class Each:
     rule: MemberRule
 
     def apply(self, value: object, path: str, dropped: list[str]) -> object:
-        """The list with what passes."""
         if isinstance(value, Mapping):
             raise ParameterRefused(f"`{path}` should be a list")
         if not isinstance(value, list):
@@ -141,7 +137,6 @@ class ByKind:
     """The member by which an object without a `type` is of that kind, and not of the kind `""`."""
 
     def apply(self, value: object, path: str, dropped: list[str]) -> object:
-        """The object by the rule of its kind."""
         if not isinstance(value, Mapping):
             return _not_a_list(value, path)
         kind = str(value.get("type") or (self.usual if not self.sign or self.sign in value else ""))
@@ -149,7 +144,6 @@ class ByKind:
         return self.rule_of(kind).apply(value, member, dropped)
 
     def rule_of(self, kind: str) -> MemberRule:
-        """The rule of a kind."""
         if rule := self.kinds.get(kind):
             return rule
         begun = (name for name in self.kinds if name.endswith("*") and kind.startswith(name[:-1]))

@@ -506,7 +506,6 @@ class Gateway:
             self._runner = None
 
     def open(self, caller: Caller) -> Access:
-        """Open the access of an attempt."""
         return self._accesses.open(self._url, caller, self._models.recording, self.serve)
 
     @asynccontextmanager
