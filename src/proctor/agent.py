@@ -91,7 +91,7 @@ class WorkDone:
     failure: str = ""
     """Why the agent failed, as it reports; empty when it did not."""
     has_started: bool = True
-    """False: its program failed before its first model call."""
+    """False: its program ended before its first model call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

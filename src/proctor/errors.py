@@ -160,7 +160,7 @@ class AgentError(AttemptError):
 
 
 class AgentNotStarted(AttemptError):
-    """The agent's program could not be started, or failed before its first model call."""
+    """The agent's program could not be started, or ended or was stopped before its first model call."""
 
     reason = "agent_start"
 

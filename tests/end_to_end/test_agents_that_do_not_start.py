@@ -78,6 +78,30 @@ def test_a_program_that_cannot_be_executed_is_an_error(plans, command):
 
 
 @pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        ("echo Please run /login, scriptCommand: 'true'", "it ended without a model call: Please run /login"),
+        ("sleep 60, timeoutSec: 1", "the agent did not finish within 1 s, and had called no model"),
+    ],
+)
+def test_a_program_that_never_reaches_the_gateway_is_an_error(plans, work, why):
+    ran = plans.run(f"settings: {{gateway: true}}, model: scripted/ok, command: {work}")
+
+    assert ran["items"] == [("error", "agent_start", why)]
+
+
+def test_an_agent_with_its_own_service_that_fails_before_its_first_call_is_an_error(plans, tmp_path):
+    amp = tmp_path / "amp"
+    amp.write_text("#!/bin/sh\necho Error: Invalid API key >&2\n[ $1 = --version ]\n")
+    amp.chmod(0o755)
+    plans.proctor.environment |= {"AMP_BIN": str(amp), "AMP_API_KEY": "sgamp-0123456789"}
+
+    ran = plans.run("agent: amp")
+
+    assert ran["items"] == [("error", "agent_start", "it exited with 1: Error: Invalid API key")]
+
+
+@pytest.mark.parametrize(
     "command",
     ["echo x > new.txt; no-such-agent", "exit 3", 'echo \'{"type": "usage", "input_tokens": 1}\'; no-such'],
 )

@@ -49,12 +49,14 @@ class Desk:
             "LANG": "C.UTF-8",
         }
 
-    async def work(self, agent: Agent, server: ServesSockets, prompt: str, *, token: str = TOKEN) -> WorkDone:
+    async def work(
+        self, agent: Agent, server: ServesSockets, prompt: str, *, token: str = TOKEN, kind: str = "auto"
+    ) -> WorkDone:
         """Confined as in a batch: of the network, it reaches only the server."""
         port = urlsplit(server.url).port
         assert port is not None
         confinement = Sandbox(hidden=(Path.home(),), user_home=Path.home()).confine(
-            "agent", "auto", folders=[self.home.parent], home=self.home, serve={port: server.serve}
+            "agent", kind, folders=[self.home.parent], home=self.home, serve={port: server.serve}
         )
         assert confinement, "no sandbox works here"
         assignment = Assignment(

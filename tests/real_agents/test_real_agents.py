@@ -27,9 +27,12 @@ def agent(name, desk):
     return found
 
 
-async def test_it_edits_the_file_and_tells_what_it_did(desk, name, agent):
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+async def test_it_edits_the_file_and_tells_what_it_did(desk, name, agent, kind):
+    if kind == "landlock" and agent.needs_terminal:
+        pytest.skip("Proctor refuses it there")
     async with LoopbackModel() as model:
-        done = await asyncio.wait_for(desk.work(agent, model, "Add a line to hello.txt"), 120)
+        done = await asyncio.wait_for(desk.work(agent, model, "Add a line to hello.txt", kind=kind), 120)
 
     assert (done.exit_code, done.failure) == (0, ""), done.output
     assert (desk.folder / "hello.txt").read_text() == "hello\nedited by the agent\n"

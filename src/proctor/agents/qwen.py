@@ -34,6 +34,8 @@ class Qwen(GatewayProgram):
             "general": {"disableAutoUpdate": True},
             # Ten minutes over a rate limit by default, and a minute without; the gateway has waited already.
             "model": {"generationConfig": {"maxRetries": 0}},
+            # With a terminal every command fails where the sandbox has none (`landlock`).
+            "tools": {"shell": {"enableInteractiveShell": False}},
         }
         write_json(run.home, ".qwen/settings.json", settings)
         limit = [] if self.max_turns is None else ["--max-session-turns", str(self.max_turns)]

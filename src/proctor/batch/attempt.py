@@ -16,6 +16,7 @@ from proctor.batch.engines.messages import AttemptEnd
 from proctor.batch.queue import WorkItem
 from proctor.budget.reservation import BudgetedModel, Reservation, spend_guard
 from proctor.errors import (
+    AgentNotStarted,
     AttemptError,
     CostLimit,
     EvaluatorError,
@@ -224,11 +225,17 @@ class Attempt:
                 outcome = self._check_answer(item, outcome)
             except StoreError:
                 raise
+            except TimeLimit as limit:
+                # Calls that are still running are recorded.
+                self._shut_gateway()
+                is_silent = self._token and not self._recorder.totals.model_calls
+                outcome = _as_outcome(
+                    AgentNotStarted(f"{limit}, and had called no model") if is_silent else limit
+                )
             except Exception as error:
                 outcome = _failed(error)
             finally:
-                if self._token:
-                    self._context.models.gateway.shut(self._token)
+                self._shut_gateway()
             if self._limit_reached:
                 # `_cut_off` cancelled this task; that must not reach what the task does next.
                 await asyncio.sleep(0)
@@ -241,6 +248,10 @@ class Attempt:
                 self._write_item(outcome, waits=outcome.reason == "interrupted")
                 raise
         return self._end(self._within_limits(outcome))
+
+    def _shut_gateway(self) -> None:
+        if self._token:
+            self._context.models.gateway.shut(self._token)
 
     def _within_limits(self, outcome: Outcome | None) -> Outcome:
         limit = self._limit_reached

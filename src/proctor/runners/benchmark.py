@@ -28,6 +28,7 @@ from proctor.runners._judging import facts_of
 from proctor.runners.worktree import (
     NOT_RUN,
     commit_and_publish,
+    gave_up,
     iteration_of,
     outcome_of_failure,
     run_agent,
@@ -176,9 +177,9 @@ class _AnswerCapture:
         """
         details = session.item.details
         steps: Sequence[JsonMap] = details.get("steps") or ()
-        gave_up = bool(done.failure) and not committed.sha
-        ran = await _checked(session, current, done, committed, gave_up=gave_up)
-        if gave_up:
+        has_given_up = gave_up(done, committed)
+        ran = await _checked(session, current, done, committed, has_given_up=has_given_up)
+        if has_given_up:
             return None, committed, done
         if details.get("secondTry") and any(one.problem for one in ran):
             await _remove_check_files(session, current)
@@ -293,12 +294,17 @@ def _reward(ran: Sequence[_CheckRun]) -> float:
 
 
 async def _checked(
-    session: WorkSession, current: _Round, done: WorkDone, committed: Committed, *, gave_up: bool = False
+    session: WorkSession,
+    current: _Round,
+    done: WorkDone,
+    committed: Committed,
+    *,
+    has_given_up: bool = False,
 ) -> list[_CheckRun]:
     """Run the checks of a round, and record the iteration in any case."""
     ran = list[_CheckRun]()
     try:
-        if not gave_up:
+        if not has_given_up:
             await _check(session, current, ran)
     finally:
         session.services.record(iteration_of(session, done, committed, _combined(ran)))

@@ -35,7 +35,7 @@ from proctor.json_values import JsonMap, texts_in, timestamp
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.processes.error_lines import error_line
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
-from proctor.session import Iteration, Message, Workspace
+from proctor.session import Event, Iteration, Message, ToolCall, Workspace
 from proctor.workspace import beneath
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above, remove_folder
@@ -202,11 +202,18 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
     )
     await in_thread(session.settle)
     copied = await in_thread(_copy_login, agent.copied_logins(), services.environment, session.home)
+    tools = list[str]()
+
+    def record(event: Event) -> None:
+        if isinstance(event, ToolCall):
+            tools.append(event.name)
+        services.record(event)
+
     try:
         async with _recorded_version(agent, services):
             with services.phase("agent"):
                 async with services.time_limit(session.time_limit, "the agent"):
-                    done = await agent.work(assignment, services.record)
+                    done = await agent.work(assignment, record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
     except ModelError as error:
@@ -218,10 +225,18 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
         # Neither the check nor a kept worktree may have them.
         for name in copied:
             await in_thread(beneath.remove, session.home, name)
-    is_sign = agent.reach == "gateway" or done.exit_code in NOT_RUN
-    if done.failure and done.exit_code is not None and is_sign and not services.model_calls():
-        return replace(done, has_started=False)
-    return done
+    if done.exit_code is None or services.model_calls():
+        return done
+    return replace(done, has_started=agent.reach != "gateway" and not _is_bad_start(agent, done, tools))
+
+
+def _is_bad_start(agent: Agent, done: WorkDone, tools: Sequence[str]) -> bool:
+    """Whether an agent that reaches models by itself, and has reported no call, failed before its first one.
+
+    Those with a key or login of their own report what they do; any other may call models without a word.
+    """
+    reports = agent.keys or agent.login
+    return bool(done.failure) and (done.exit_code in NOT_RUN or bool(reports and not tools))
 
 
 def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path) -> list[str]:
@@ -338,9 +353,16 @@ def iteration_of(
     )
 
 
+def gave_up(done: WorkDone, committed: Committed) -> bool:
+    """Whether an agent has failed or never started, and left nothing that could be checked."""
+    return not committed.sha and bool(done.failure or not done.has_started)
+
+
 def outcome_of_failure(done: WorkDone, committed: Committed) -> Outcome:
     """The outcome of an agent that failed and whose work is not checked."""
-    result, why = {"iterSha": committed.sha}, clipped(done.failure, 2000)
+    line = "" if done.failure else error_line(done.output)
+    silent = f"it ended without a model call{f': {line}' if line else ''}"
+    result, why = {"iterSha": committed.sha}, clipped(done.failure or silent, 2000)
     if not done.has_started and not committed.sha:
         return Outcome(status=ERROR, reason=AgentNotStarted.reason, error=why, result=result)
     return Outcome(status=FAIL, reason=AgentError.reason, error=why, result=result)
@@ -348,9 +370,9 @@ def outcome_of_failure(done: WorkDone, committed: Committed) -> Outcome:
 
 async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> Outcome:
     unchanged = not committed.sha
-    checked = None
+    checked, has_given_up = None, gave_up(done, committed)
     try:
-        if session.check and not (done.failure and unchanged):
+        if session.check and not has_given_up:
             checked = await run_command(session, session.check, "check", is_last=True)
     finally:
         session.services.record(iteration_of(session, done, committed, checked))
@@ -363,7 +385,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
         if outcome.status == SUCCESS or not committed.submodules:
             return outcome
         return replace(outcome, error=f"{outcome.error}; {_without(committed)}")
-    if done.failure:
+    if done.failure or has_given_up:
         return outcome_of_failure(done, committed)
     if unchanged:
         why = "the agent made no changes, and the plan has no scriptCommand to check the result"
