@@ -4,6 +4,7 @@ Implementations are in `agents/`, one file each: the name of the file is the nam
 a dataclass; its fields are the `settings:` of a plan.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,8 @@ class Assignment:
     """Whether the agent's own event stream is recorded (`jsonLogs`)."""
     output: Clip = field(default_factory=Clip, repr=False, compare=False)
     """Gets what its program prints as it comes: still there when the agent is cut off."""
+    messages: "asyncio.Queue[str]" = field(default_factory=asyncio.Queue, repr=False, compare=False)
+    """What people tell the agent while it works, if it takes messages. Already recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,11 @@ class Agent(Protocol):
     @property
     def needs_terminal(self) -> bool:
         """Whether it runs its commands in a terminal of its own, as tmux makes it."""
+        return False
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether it reads `Assignment.messages` while it works."""
         return False
 
     @property

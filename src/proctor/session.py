@@ -116,9 +116,10 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervention:
-    """The agent asked a human for a permission or an answer, and there was none to ask."""
+    """The agent asked a human for a permission or an answer, and there was none to ask; or a human sent it a
+    message while it worked."""
 
-    kind: Literal["permission", "question"]
+    kind: Literal["permission", "question", "message"]
     text: str
 
 

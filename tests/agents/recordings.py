@@ -24,7 +24,11 @@ if sys.argv[1:] in (['--version'], ['--help']):
     print({offered!r} if sys.argv[1] == '--help' else '1.2.3')
     sys.exit()
 called = {{'args': sys.argv[1:], 'environment': dict(os.environ), 'folder': os.getcwd()}}
-called['typed'] = sys.stdin.read()
+if '--input-format' in sys.argv:
+    (block,) = json.loads(sys.stdin.readline())['message']['content']
+    called['typed'] = block['text']
+else:
+    called['typed'] = sys.stdin.read()
 json.dump(called, open({note!r}, 'w'))
 for flag, text in {files!r}.items():
     open(sys.argv[sys.argv.index(flag) + 1], 'w').write(text)

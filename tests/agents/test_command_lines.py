@@ -12,7 +12,7 @@ import pytest
 
 from proctor.agent import Access, Assignment
 from proctor.agents import find_agent
-from proctor.agents._program import ProgramRun, with_loopback
+from proctor.agents._program import Conversation, ProgramRun, with_loopback
 from proctor.errors import WorkspaceError
 from recorded_files import check
 
@@ -54,7 +54,9 @@ def call_of(agent: Any, home: Path, model: str) -> dict[str, Any]:
     described = {
         "arguments": list(call.arguments),
         "variables": dict(call.variables),
-        "typed": call.typed,
+        "typed": call.typed.line_of(call.typed.prompt)
+        if isinstance(call.typed, Conversation)
+        else call.typed,
         "files": files,
     }
     return json.loads(json.dumps(described).replace(str(home), "HOME").replace(str(home.parent), "FOLDER"))

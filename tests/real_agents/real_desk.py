@@ -1,5 +1,6 @@
 """A desk for a real agent: a repository, a home, its programs, and what was recorded."""
 
+import asyncio
 import os
 import subprocess
 import uuid
@@ -12,6 +13,7 @@ from proctor.agent import Access, Agent, Assignment, WorkDone
 from proctor.processes import Serve
 from proctor.sandbox import Sandbox
 from proctor.session import Event
+from proctor.testing import eventually_async
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "build" / "agents" / "bin"
 TOKEN = "token-of-this-attempt-0123456789abcdef"
@@ -50,9 +52,17 @@ class Desk:
         }
 
     async def work(
-        self, agent: Agent, server: ServesSockets, prompt: str, *, token: str = TOKEN, kind: str = "auto"
+        self,
+        agent: Agent,
+        server: ServesSockets,
+        prompt: str,
+        *,
+        token: str = TOKEN,
+        kind: str = "auto",
+        message: str = "",
     ) -> WorkDone:
-        """Confined as in a batch: of the network, it reaches only the server."""
+        """Confined as in a batch: of the network, it reaches only the server. `message` comes when it has
+        called the model once."""
         port = urlsplit(server.url).port
         assert port is not None
         confinement = Sandbox(hidden=(Path.home(),), user_home=Path.home()).confine(
@@ -69,7 +79,11 @@ class Desk:
             access=Access(url=server.url, token=token),
             confinement=confinement,
         )
-        return await agent.work(assignment, self.events.append)
+        working = asyncio.ensure_future(agent.work(assignment, self.events.append))
+        if message:
+            await eventually_async(lambda: working.done() or getattr(server, "requests", None))
+            assignment.messages.put_nowait(message)
+        return await working
 
     def recorded(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from loopback_model import DONE, LoopbackModel
+from loopback_model import DONE, EDIT, LoopbackModel
 from real_desk import TOKEN
 
 from proctor.errors import ModelError, RateLimited
@@ -48,6 +48,20 @@ async def test_it_edits_the_file_and_tells_what_it_did(desk, name, agent, kind):
         assert tool.success in (True, None) and tool.duration_ms is not None
         assert desk.recorded(Message)[-1].content == DONE
         assert desk.recorded(Workspace)[0].thread
+    assert desk.left_running() == []
+
+
+async def test_it_reads_a_message_while_it_works(desk, name, agent):
+    if not agent.takes_messages:
+        pytest.skip(f"{name} reads no messages")
+    async with LoopbackModel(command=f"sleep 2; {EDIT}") as model:
+        work = desk.work(agent, model, "Add a line to hello.txt", message="Mind the spelling")
+        done = await asyncio.wait_for(work, 120)
+
+    assert (done.exit_code, done.failure) == (0, ""), done.output
+    assert (desk.folder / "hello.txt").read_text() == "hello\nedited by the agent\n"
+    assert "Mind the spelling" not in str(model.requests[0]["body"])
+    assert "Mind the spelling" in str(model.requests[-1]["body"])
     assert desk.left_running() == []
 
 

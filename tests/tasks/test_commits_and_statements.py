@@ -210,6 +210,18 @@ def test_the_document_of_what_was_found() -> None:
         ("[#12](https://h/o/r/pull/12) `isTime`: add x @someone", "`isTime`: add x", ""),
         ("Add x\n\nFollow-up of #12.", "Add x", ""),
         ("Fix\n\nReal text.\n\n```diff\n- a\n+ b\n```\n\n## Test plan\nrun x", "Fix", "Real text."),
+        (
+            "Add x\n\nTies are the value\nseen first, see #4.\n\nCloses #90, #91",
+            "Add x",
+            "Ties are the value\nseen first.",
+        ),
+        (
+            "Add x\n\nBugs in\nreferences (#12). Fixes\nboth #13 cases.",
+            "Add x",
+            "Bugs in\nreferences. Fixes\nboth cases.",
+        ),
+        ("Add x\n\nAs it is.\n\nWork-Id: 01a0106e-73be\nSigned-off-by: A", "Add x", "As it is."),
+        ("Add x\n\nSend\nContent-Type: a/b\nalways.", "Add x", "Send\nContent-Type: a/b\nalways."),
         ("Add x\r\n\r\nBody  \n\n\n\nMore", "Add x", "Body\n\nMore"),
         ("Add x\n\n```diff\n-a\n+b\n```\nText\n```py\ncode\n```", "Add x", "Text\n```py\ncode\n```"),
     ],

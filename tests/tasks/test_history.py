@@ -302,7 +302,19 @@ def test_a_task_has_the_text_of_its_issue_which_a_model_rewrites_while_the_origi
     assert [each["id"] for each in json.loads(listed.stdout)["tasks"]] == [task["folder"]]
 
 
-def test_a_task_tells_what_its_pull_request_and_changelogs_say(proctor, tmp_path: Path):
+LONG = "A basket costs what one of its items does. " * 4
+REQUEST = "Totals of two items are wrong\n\nOnly the first one was counted."
+
+
+@pytest.mark.parametrize(
+    ("body", "told", "sources"),
+    [
+        ("", REQUEST, ["message", "pull request", "changelog"]),
+        # The merge brings another commit, too, so that its text may be about that.
+        (LONG.strip(), LONG.strip(), ["message", "changelog"]),
+    ],
+)
+def test_a_task_tells_what_its_pull_request_and_changelogs_say(proctor, tmp_path: Path, body, told, sources):
     history = History(tmp_path / "shop")
     shop = "def total(items):\n    return items[0] if items else 0\n"
     history.commit(
@@ -314,27 +326,22 @@ def test_a_task_tells_what_its_pull_request_and_changelogs_say(proctor, tmp_path
     )
     history.git("checkout", "-q", "-b", "sums")
     fixed = shop.replace("items[0] if items else 0", "sum(items)")
-    history.commit("Fix it", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
+    history.commit(f"Fix it\n\n{body}", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
     history.commit(
         "Say so",
         CHANGES_DOT_md="# 1\n\n- A basket of several items costs as much as all of them. (#12)\n- Old\n",
     )
     history.git("checkout", "-q", "main")
-    request = (
-        "Merge pull request #12 from ada/sums\n\nTotals of two items are wrong\n\n"
-        "Only the first one was counted. Add tests in test_wombat.py."
-    )
+    request = f"Merge pull request #12 from ada/sums\n\n{REQUEST} Add tests in test_wombat.py."
     history.git("merge", "-q", "--no-ff", "-m", request, "sums")
     words = ("--since", "20y", "--check", "python3 -m unittest discover -t . -s tests", "--json")
 
     [task] = json.loads(proctor("tasks", "from-history", "shop", *words).stdout)["tasks"]
 
     text = (tmp_path / "tasks" / task["folder"] / f"{task['folder']}.md").read_text()
-    assert text.endswith(
-        "---\n# Task: Fix it\n\nTotals of two items are wrong\n\nOnly the first one was counted.\n\n"
-        "A basket of several items costs as much as all of them.\n"
-    )
-    assert task["sources"] == ["message", "pull request", "changelog"]
+    entry = "A basket of several items costs as much as all of them."
+    assert text.endswith(f"---\n# Task: Fix it\n\n{told}\n\n{entry}\n")
+    assert task["sources"] == sources
     assert f'"underspecification": {task["underspecification"]}'.replace('"', "") in text.replace('"', "")
 
 

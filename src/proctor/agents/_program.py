@@ -18,6 +18,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Protocol
@@ -72,25 +73,30 @@ async def watch(
     reader: OutputReader,
     record: Record,
     *,
-    typed: str | None = None,
+    typed: "str | Conversation | None" = None,
     secrets: Sequence[str] = (),
     unanswered_seconds: float = UNANSWERED_SECONDS,
     is_users: bool = False,
 ) -> WorkDone:
     """Run the agent's program to its end. `secrets` are removed from its output.
 
+    A `Conversation` is typed as long as there are messages: the program ends when its input does.
+
     Raises `AgentNotStarted` if the program rejects how it is called, unless the user wrote the command.
     """
     printed = assignment.output
     try:
-        async with started(
-            command,
-            folder=assignment.folder,
-            environment=assignment.environment,
-            attempt=assignment.attempt,
-            typed=typed,
-            confinement=assignment.confinement,
-        ) as program:
+        async with (
+            _typing(typed) as text,
+            started(
+                command,
+                folder=assignment.folder,
+                environment=assignment.environment,
+                attempt=assignment.attempt,
+                typed=text,
+                confinement=assignment.confinement,
+            ) as program,
+        ):
             has_begun, unanswered = await _read_output(
                 program, assignment, reader, secrets, unanswered_seconds
             )
@@ -114,6 +120,76 @@ async def watch(
         line = error_line(stderr, printed.text)
         failure = failure or f"it exited with {ending.exit_code}{f': {line}' if line else ''}"
     return WorkDone(exit_code=ending.exit_code, output=printed.text, failure=failure)
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Standard input of a program that reads messages while it works, each a line, until it ends."""
+
+    prompt: str
+    messages: "asyncio.Queue[str]"
+    line_of: Callable[[str], str]
+    """A message as the program reads it, without the line end."""
+    _is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end_of_turn(self) -> None:
+        """The program has answered: its input ends, unless there is another message."""
+        if self.messages.empty():
+            self.end()
+
+    def end(self) -> None:
+        """End the input; messages that come later are not read."""
+        self._is_over.set()
+
+    async def type_to(self, descriptor: int) -> None:
+        """Write the prompt, and each message as it comes, until the last one was answered."""
+        text = self.prompt
+        over = asyncio.ensure_future(self._is_over.wait())
+        try:
+            while True:
+                line = f"{self.line_of(text)}\n".encode("utf-8", "replace")
+                # In a thread: a program that does not read yet would block everything else.
+                await asyncio.to_thread(_write, descriptor, line)
+                coming = asyncio.ensure_future(self.messages.get())
+                await asyncio.wait([coming, over], return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    coming.cancel()
+                    return
+                text = coming.result()
+        finally:
+            over.cancel()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        pass  # it has ended
+
+
+@asynccontextmanager
+async def _typing(typed: str | Conversation | None) -> AsyncIterator[str | int | None]:
+    """What a program reads as its standard input: a text, or the end of a pipe."""
+    if not isinstance(typed, Conversation):
+        yield typed
+        return
+    reading, writing = os.pipe()
+
+    async def type_all() -> None:
+        try:
+            await typed.type_to(writing)
+        finally:
+            os.close(writing)
+
+    task = asyncio.create_task(type_all())
+    try:
+        yield reading
+    finally:
+        # Nobody reads anymore: a thread that still writes gets an error.
+        os.close(reading)
+        typed.end()
+        await asyncio.wait([task])
 
 
 async def _read_output(
@@ -260,6 +336,8 @@ class EventReader(ABC):
     """Set when the agent reports that its model failed."""
     last_text: str = field(default="", init=False)
     """Last text of the assistant."""
+    conversation: Conversation | None = field(default=None, init=False)
+    """What the program reads, which ends with its answer; None: only its prompt."""
     _pending: dict[str, _PendingTool] = field(default_factory=dict, init=False)
     _thread: str = field(default="", init=False)
     _partial: str = field(default="", init=False)
@@ -547,7 +625,7 @@ class ProgramCall:
     arguments: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its own variables, added to the assignment's environment."""
-    typed: str | None = None
+    typed: "str | Conversation | None" = None
     """Standard input; None: empty."""
 
 
@@ -639,6 +717,7 @@ class GatewayProgram(Agent, ABC):
         program = self.installable.require(assignment.environment)
         run = ProgramRun(assignment, access, record)
         call, reader = self.call(run), self.reader(run)
+        reader.conversation = call.typed if isinstance(call.typed, Conversation) else None
         done = await watch(
             [program, *call.arguments],
             replace(assignment, environment=with_loopback(assignment.environment, call.variables)),

@@ -5,6 +5,7 @@ One object per line: `system` (session id), `assistant` (text and tool uses), `u
 never from both; unknown types and members are ignored. Reported cost and success are not trusted.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,8 @@ class StreamJson(EventReader):
             if (identity := as_text(denied, "tool_use_id")) not in self._requested or not identity:
                 self.record(Intervention(kind="permission", text=short_text(denied)))
         self._totals = self._totals_of(event)
+        if self.conversation:
+            self.conversation.end_of_turn()
 
     def _fail(self, event: JsonMap, text: str) -> None:
         reasons = [text, as_text(event, "error"), *map(as_text, as_list(event, "errors"))]
@@ -130,6 +133,12 @@ class StreamJson(EventReader):
         if self.input_has_cached:
             return replace(counts, input_tokens=as_whole_number(usage, "input_tokens"))
         return counts
+
+
+def user_message(text: str) -> str:
+    """A message as an agent with this format reads it on standard input."""
+    content = [{"type": "text", "text": text}]
+    return json.dumps({"type": "user", "message": {"role": "user", "content": content}}, ensure_ascii=False)
 
 
 def _snake(used: JsonMap) -> JsonObject:

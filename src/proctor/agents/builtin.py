@@ -266,6 +266,7 @@ class BuiltinAgent(Agent):
 
     reach: ClassVar[Reach] = "in_process"
     needs_model: ClassVar[bool] = True
+    takes_messages: ClassVar[bool] = True
 
     async def work(self, assignment: Assignment, record: Record) -> WorkDone:
         """Work until the model has finished."""
@@ -283,7 +284,10 @@ class BuiltinAgent(Agent):
             answer = await talk.ask()
             for request in answer.tool_requests:
                 talk.add_result(request, await _run_tool(request, bench, record))
-            if (summary := _finished(answer)) is not None:
+            summary = _finished(answer)
+            if not assignment.messages.empty():
+                talk.add_message(assignment.messages.get_nowait())
+            elif summary is not None:
                 return WorkDone(output=summary)
         return WorkDone(output=talk.last_text, failure=f"it had not finished after {self.max_steps} steps")
 
@@ -321,6 +325,10 @@ class _MessageHistory:
         if _is_cut_off(answer):
             self._messages.append({"role": "user", "content": CUT_OFF})
         return answer
+
+    def add_message(self, text: str) -> None:
+        """Add a message of a person to the conversation."""
+        self._messages.append({"role": "user", "content": text})
 
     def add_result(self, request: ToolRequest, result: str) -> None:
         """Add the result of a tool to the conversation."""

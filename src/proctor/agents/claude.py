@@ -8,8 +8,8 @@ unknown models get an invented price.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from proctor.agents._program import GatewayProgram, Installable, ProgramCall, ProgramRun
-from proctor.agents._stream_json import StreamJson
+from proctor.agents._program import Conversation, GatewayProgram, Installable, ProgramCall, ProgramRun
+from proctor.agents._stream_json import StreamJson, user_message
 
 _WITHOUT_GATEWAY = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
 
@@ -29,6 +29,8 @@ class Claude(GatewayProgram):
         "claude", "claude", "npm install -g @anthropic-ai/claude-code@2.1.197"
     )
 
+    takes_messages: ClassVar[bool] = True
+
     def call(self, run: ProgramRun) -> ProgramCall:
         if self.login:
             named = ["--model", run.model] if run.assignment.model else []
@@ -42,6 +44,8 @@ class Claude(GatewayProgram):
         return ProgramCall(
             arguments=[
                 "-p",
+                "--input-format",
+                "stream-json",
                 "--output-format",
                 "stream-json",
                 "--verbose",
@@ -63,7 +67,7 @@ class Claude(GatewayProgram):
                 # As root it skips permission checks only in a declared sandbox.
                 "IS_SANDBOX": "1",
             },
-            typed=run.prompt,
+            typed=Conversation(run.prompt, run.assignment.messages, user_message),
         )
 
     def reader(self, run: ProgramRun) -> StreamJson:

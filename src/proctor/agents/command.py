@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from proctor.agent import Agent, Assignment, Availability, Reach, WorkDone
-from proctor.agents._program import read_version, watch, with_loopback
-from proctor.agents._stream_json import StreamJson
+from proctor.agents._program import Conversation, read_version, watch, with_loopback
+from proctor.agents._stream_json import StreamJson, user_message
 from proctor.errors import UsageError, WorkspaceError
 from proctor.formatting import Clip, clipped
 from proctor.json_values import JsonMap, as_amount, as_whole_number, json_object
@@ -42,6 +42,9 @@ class Command(Agent):
     """A list is a program and its arguments; text is for the shell."""
     gateway: bool = False
     """Whether it gets the gateway as base URL of OpenAI, Anthropic and Gemini."""
+    messages: bool = False
+    """Whether it reads messages while it works: its prompt and each message are a line of Claude Code's
+    stream JSON, and its input ends when it has printed a `result`."""
     version_command: str | list[str] = ""
     """Prints the program's version, which is recorded with each session. Empty: the version is unknown."""
 
@@ -53,6 +56,11 @@ class Command(Agent):
     def reach(self) -> Reach:
         """The gateway, or its own access to models, if any."""
         return "gateway" if self.gateway else "own"
+
+    @property
+    def takes_messages(self) -> bool:
+        """As the plan says."""
+        return self.messages
 
     @property
     def records_transcript(self) -> bool:
@@ -88,15 +96,16 @@ class Command(Agent):
             access = None
         elif access is None:
             raise WorkspaceError("the program is to use the gateway and was given no access to it")
+        talk = Conversation(assignment.prompt, assignment.messages, user_message) if self.messages else None
         return await watch(
             self.command,
             replace(
                 assignment,
                 environment=with_loopback(environment, access.variables) if access else environment,
             ),
-            _Lines((lambda _: None) if access else record, assignment.model),
+            _Lines((lambda _: None) if access else record, assignment.model, talk),
             record,
-            typed=assignment.prompt,
+            typed=talk or assignment.prompt,
             secrets=[access.token] if access else [],
             is_users=True,
         )
@@ -110,10 +119,11 @@ def _fits(value: str) -> bool:
 class _Lines:
     """Parses events in the format of this module or Claude Code's; other lines are collected as text."""
 
-    def __init__(self, record: Record, model: str) -> None:
+    def __init__(self, record: Record, model: str, conversation: Conversation | None = None) -> None:
         self._record = record
         self._model = model
         self._stream = StreamJson(record=record, model=model)
+        self._stream.conversation = conversation
         self._paragraph = Clip()
         self._paragraph_is_over = False
         self._answered = False

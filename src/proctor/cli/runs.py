@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import queue
+import shlex
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +17,7 @@ import typer
 
 from proctor.api import runs as run_verbs
 from proctor.api.failures import failures_of
-from proctor.api.following import SessionFollower, SessionUpdate
+from proctor.api.following import SessionFollower, SessionUpdate, send_message, stop_session
 from proctor.api.run_list import RunLine, list_runs, run_sizes
 from proctor.api.run_state import RunningRuns, RunState, rates_over_tasks
 from proctor.api.runs import status_of
@@ -503,19 +506,36 @@ def attach(
     session: Annotated[
         str, typer.Argument(metavar="SESSION", help="ID of a session or an item, its branch, or a prefix.")
     ],
+    message: Annotated[
+        str, typer.Option("--message", "-m", help="Send the agent a message, which it reads while it works.")
+    ] = "",
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop the agent; its changes are committed to its branch.")
+    ] = False,
     as_jsonl: Annotated[bool, typer.Option("--jsonl", help="Print each event as a JSON record.")] = False,
 ) -> int:
     """Follow a session while its agent works: messages, tool calls, and output. Ctrl-C stops only following.
 
-    Example:  proctor attach 019a8c
+    In a terminal, each line that you type is a message to the agent, if it reads messages while it works.
+
+    Example:  proctor attach 019a8c --message 'Leave the public names as they are'
     """
     with terminal_context(context.obj) as ctx, suppress(KeyboardInterrupt):
         follower = SessionFollower(ctx, session)
         found = follower.session
+        if message:
+            send_message(ctx, found.id, message)
+        if stop:
+            stop_session(ctx, found.id)
         if not as_jsonl:
             _print_head(found.record())
+        typed = _TypedLines()
         while True:
             update = follower.look()
+            if update.takes_messages and not stop:
+                typed.begin()
+            for line in typed.lines():
+                send_message(ctx, found.id, line)
             if as_jsonl:
                 for event in update.events:
                     print(json.dumps(event, default=camel_document, ensure_ascii=False), flush=True)
@@ -530,8 +550,41 @@ def attach(
                 _print_step(step.to_dict(), full=False)
         reason = ended.error or ended.end_reason
         print_note(f"session {ended.id} {shown_status(ended.status, ended.end_reason)}: {printable(reason)}")
+        if stop and ended.branch:
+            print_next(
+                [
+                    f"git -C {shlex.quote(ended.repo)} worktree add FOLDER {ended.branch}",
+                    f"proctor sessions continue {ended.id} --message TEXT",
+                ]
+            )
         return output.SUCCEEDED if ended.status == SUCCESS else output.SOME_DID_NOT
     return output.SUCCEEDED
+
+
+class _TypedLines:
+    """Lines that are typed in the terminal, read by a thread."""
+
+    def __init__(self) -> None:
+        self._lines = queue.SimpleQueue[str]()
+        self._has_begun = not sys.stdin.isatty()
+
+    def begin(self) -> None:
+        """Read the terminal, if there is one."""
+        if not self._has_begun:
+            self._has_begun = True
+            print_note("Type a line to send it to the agent. Ctrl-C stops only following.")
+            # It waits for a line; the program does not wait for it.
+            threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._lines.put(line)
+
+    def lines(self) -> Iterator[str]:
+        """Those typed since the last call that are not blank."""
+        while not self._lines.empty():
+            if line := self._lines.get().strip():
+                yield line
 
 
 def _print_update(update: SessionUpdate) -> None:

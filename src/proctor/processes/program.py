@@ -97,8 +97,8 @@ class Launch:
     environment: Mapping[str, str]
     """The whole environment; the markers are added."""
     attempt: str
-    typed: str | None
-    """Text on standard input; None: empty."""
+    typed: str | int | None
+    """Text on standard input, or a descriptor to read it from; None: empty."""
     grace_seconds: float
     together: bool
     """Whether standard error goes where standard output goes."""
@@ -451,10 +451,12 @@ def _warden_environment(launch: Launch) -> dict[str, str]:
     return own
 
 
-def _standard_input(typed: str | None) -> IO[bytes]:
-    """A finite file: nothing has to be written while the program runs, and it never waits for more."""
+def _standard_input(typed: str | int | None) -> IO[bytes]:
+    """A text is a finite file: nothing has to be written while the program runs, and it never waits."""
     if typed is None:
         return Path(os.devnull).open("rb")
+    if isinstance(typed, int):
+        return os.fdopen(typed, "rb", closefd=False)
     return _file_of(typed.encode("utf-8", "replace"))
 
 
@@ -545,14 +547,15 @@ async def started(
     folder: Path,
     environment: Mapping[str, str],
     attempt: str,
-    typed: str | None = None,
+    typed: str | int | None = None,
     grace_seconds: float = GRACE_SECONDS,
     confinement: Confinement | None = None,
 ) -> AsyncIterator[Program]:
     """Start a program; when the block is left, in whatever way, everything it started has ended.
 
     A list is a program and its arguments, a string is for `/bin/sh -c`. `environment` is the whole
-    environment, `typed` the text on standard input (None: empty). Raises `CouldNotStart`.
+    environment, `typed` the text on standard input, or a descriptor to read it from (None: empty). Raises
+    `CouldNotStart`.
     """
     launch = Launch(
         command=command,

@@ -533,7 +533,7 @@ def _checks(summary: Summary) -> list[Section]:
         "Checks": passed,
         "Changes": f"{plural(steps['files'], 'file')} changed, {lines}",
         "Merges": ", ".join(merged) or "none attempted",
-        "Questions": f"{plural(attempts['interventions'], 'question')} from agents to a human",
+        "Interventions": f"{attempts['interventions']:,} (questions from agents, messages to agents)",
         "Notes": f"{plural(attempts['noted'], 'session')} with notes",
     }
     return [table(["What", "Count"], rows.items())]

@@ -29,14 +29,14 @@ from proctor.errors import (
     blame_agent,
     of_worker,
 )
-from proctor.formatting import Clip, clipped
+from proctor.formatting import Clip, clipped, plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED, Item, digest_of
 from proctor.json_values import JsonMap, texts_in, timestamp
 from proctor.processes import ProgramResult, run, undisturbed
 from proctor.processes.error_lines import error_line
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
-from proctor.session import Event, Iteration, Message, ToolCall, Workspace
-from proctor.workspace import beneath
+from proctor.session import Event, Intervention, Iteration, Message, ToolCall, Workspace
+from proctor.workspace import beneath, requests
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above, remove_folder
 from proctor.workspace.live_output import LiveOutput
@@ -212,7 +212,10 @@ async def run_agent(session: WorkSession, prompt: str = "", output: Clip | None 
     try:
         async with _recorded_version(agent, services):
             with services.phase("agent"):
-                async with services.time_limit(session.time_limit, "the agent"):
+                async with (
+                    _open_to_people(session, agent, assignment),
+                    services.time_limit(session.time_limit, "the agent"),
+                ):
                     done = await agent.work(assignment, record)
     except AgentError as error:
         return WorkDone(failure=str(error) or "the agent failed")
@@ -237,6 +240,23 @@ def _is_bad_start(agent: Agent, done: WorkDone, tools: Sequence[str]) -> bool:
     """
     reports = agent.keys or agent.login
     return bool(done.failure) and (done.exit_code in NOT_RUN or bool(reports and not tools))
+
+
+@asynccontextmanager
+async def _open_to_people(session: WorkSession, agent: Agent, assignment: Assignment) -> AsyncIterator[None]:
+    """Pass the agent what people tell it while it works, and record it: its work is not its alone then."""
+    services = session.services
+
+    def deliver(text: str) -> None:
+        services.record(Message(role="user", content=text))
+        services.record(Intervention(kind="message", text=clipped(text)))
+        assignment.messages.put_nowait(text)
+
+    folder = session.tree.place.parent
+    async with requests.followed(folder, deliver, takes_messages=agent.takes_messages):
+        yield
+    if left := assignment.messages.qsize():
+        session.note(f"the agent had ended before it read the last {plural(left, 'message')}")
 
 
 def _copy_login(names: Sequence[str], environment: Mapping[str, str], home: Path) -> list[str]:

@@ -38,6 +38,8 @@ class CommitContext:
 
     pull_request: str = ""
     """Title and text of the merge."""
+    is_shared: bool = False
+    """Whether the merge brought other commits as well."""
     changelog: str = ""
     """Entries, as a list."""
     numbers: tuple[int, ...] = ()
@@ -52,7 +54,7 @@ class Changelogs:
 
     def context(self, commit: str, message: str) -> CommitContext:
         """What is said about a commit."""
-        first, merge_text = self._merge(commit)
+        first, merge_text, count = self._merge(commit)
         numbers = numbers_in(message)
         numbers += [each for each in numbers_in(merge_text) if each not in numbers]
         title, _, body = merge_text.partition("\n")
@@ -62,12 +64,14 @@ class Changelogs:
         numbers += [each for each in numbers_in("\n".join(entries)) if each not in numbers]
         return CommitContext(
             pull_request=request,
+            is_shared=count > 1,
             changelog="\n".join(f"- {entry}" for entry in entries),
             numbers=tuple(numbers),
         )
 
-    def _merge(self, commit: str) -> tuple[str, str]:
-        """The commit that a pull request began from, and the message of its merge; empty: there was none."""
+    def _merge(self, commit: str) -> tuple[str, str, int]:
+        """The commit that a pull request began from, the message of its merge, and the number of its commits;
+        empty: there was none."""
         words = ("--merges", "--ancestry-path", "--topo-order", "--reverse", f"{commit}..HEAD")
         code, listed, _ = self._git.run("rev-list", *words)
         for merge in listed.split()[:NEAREST_MERGES] if code == 0 else ():
@@ -76,8 +80,8 @@ class Changelogs:
             count = self._git.run("rev-list", "--count", f"{merge}^1..{merge}^2")[1].strip()
             # A merge of branches, with the work of weeks, says nothing about one commit.
             if count.isdigit() and int(count) <= MOST_COMMITS_OF_A_MERGE:
-                return f"{merge}^1", self._git("show", "-s", "--format=%B", merge).strip()
-        return "", ""
+                return f"{merge}^1", self._git("show", "-s", "--format=%B", merge).strip(), int(count)
+        return "", "", 0
 
     @cached_property
     def _paths(self) -> Sequence[str]:

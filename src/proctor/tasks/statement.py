@@ -19,10 +19,17 @@ LONGEST = 4000
 UNDERSPECIFIED = 0.6
 """From this score on, a statement leaves too much open."""
 _TRAILER = re.compile(
-    r"^(signed-off-by|co-authored-by|reviewed-by|acked-by|tested-by|reported-by|change-id|cc|pr-url|refs?"
-    r"|fixes|closes|resolves|see|bug|backport-of|cherry[- ]picked from|\(cherry picked from).*$",
-    re.IGNORECASE,
+    r"""^(?:
+        (?:[a-z]+-by|change-id|pr-url|backport-of|cc|refs?|fixes|closes|resolves|see|bug)\s*:
+        |\(?cherry[- ]picked\ from\b
+        |(?:refs?|fix(?:es|ed)?|close[sd]?|resolve[sd]?|see|bug)
+            (?:[\s,;]+(?:and|also|to|issues?|pr|pull\ request|gh|bpo|[\w./-]*[\#!]?\d+|https?://\S+))+[.\s]*$
+    )""",
+    re.IGNORECASE | re.VERBOSE,
 )
+"""A line about the commit, not about the code: `Reviewed-by: …`, `Closes #12`."""
+_LAST_LINES = re.compile(r"\n\s*\n(?:[A-Z]\w*(?:-\w+)+: \S.*\n?)+\s*$")
+"""The trailers of git: a last paragraph of nothing but `Some-Name: value`."""
 _END = re.compile(
     r"^(#+\s*)?(checklist|change ?log|test plan|tests added|testing|how to test)\b", re.IGNORECASE
 )
@@ -45,11 +52,16 @@ _REFERENCE = re.compile(
 _TEST_WORK = re.compile(
     r"""^\W*(?:also\ |and\ |then\ )?
         (?:add(?:s|ed|ing)?|update[sd]?|extend(?:s|ed)?|include[sd]?|write|wrote|fix(?:e[sd])?)\s+
-        (?:(?!(?:with|and|to|in|for|so|that|which)\b)[\w'`-]+\s+){0,5}
-        (?:tests?|test\ cases?|specs?|coverage)\b.{0,60}$""",
+        (?:(?!(?:with|and|to|in|for|so|that|which)\b)[\w'`-]+,?\s+){0,5}
+        (?:tests?|test\ cases?|specs?|coverage)\b(?:\s*\([^)]*\))?.{0,60}$""",
     re.IGNORECASE | re.VERBOSE,
 )
 """A sentence about tests."""
+_TESTED = re.compile(
+    r"^(?:also\ )?(?:(?:is|are|now)\s+)*(?:pinned|covered|verified|checked|tested)\s+(?:by|with|in)\s+"
+    r"(?:\w+\s+){0,3}tests?\W*$",
+    re.IGNORECASE,
+)
 _NOISE = re.compile(
     r"""^\s*[*-]\s+
         (?:(?:fix|update|apply|address|minor|more|remove|clean)\w*\s+(?:up\s+)?(?:(?:the|a|some)\s+)?)?
@@ -90,7 +102,7 @@ _REMOVED = (
 def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tuple[str, str]:
     """The title and text of a statement; `paths` are removed unless hints are wanted."""
     lines, fenced_diff = list[str](), False
-    first, *rest = message.replace("\r\n", "\n").strip().split("\n")
+    first, *rest = _LAST_LINES.sub("", message.replace("\r\n", "\n").strip()).split("\n")
     first = _REFERENCE.sub("", _REFERENCE.sub("", first))
     for number, line in enumerate((first, *rest)):
         if _END.match(line):
@@ -114,8 +126,11 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     title, _, body = text.strip().partition("\n")
     title = re.sub(r"\s+", " ", _TYPE.sub(_scope, _TAG.sub("", title))).strip(" .:-")
     title = _REFERENCE.sub("", title)
-    title, body = (re.sub(r"(?<=\S)[ \t]+(?=[.,;](?:\s|$))|,(?=\.?$)", "", text) for text in (title, body))
-    body = re.sub(r"[ \t]+\n", "\n", body)
+    title, body = (
+        re.sub(r"(?<=\S)[ \t]*\n?[ \t]*(?=[.,;](?:\s|$))|,(?=\s*\.(?:\s|$)|\s*$)", "", text)
+        for text in (title, body)
+    )
+    body = re.sub(r"[ \t]+\n", "\n", re.sub(r"(?<=\w) {2,}(?=\w)", " ", body))
     body = re.sub(
         r"(?:^|(?<=[.\n] ))(?:see|refs?|follow-up|commits?)(?:\s+(?:and|also|of|to))*\s*\.",
         "",
@@ -204,8 +219,10 @@ def make_statement(
     parts = [body] if body else []
     further = {"pull request": context.pull_request, "changelog": context.changelog}
     for name, text in further.items():
-        # An issue describes the symptom; the others tell what was done about it.
-        if not text or (issue and _words(body) >= ENOUGH_WORDS):
+        # An issue describes the symptom, the others tell what was done about it; a merge of several commits
+        # is about the others as well.
+        is_about_this = not issue and (name == "changelog" or not context.is_shared)
+        if not text or (not is_about_this and _words(body) >= ENOUGH_WORDS):
             continue
         for entry in text.split("\n- ") if name == "changelog" else [text]:
             head, rest = _without_tests(*title_and_body(entry.removeprefix("- "), paths, hints=hints), tests)
@@ -230,7 +247,7 @@ def make_statement(
 
 
 ENOUGH_WORDS = 25
-"""Of an issue, so that its text stands alone."""
+"""Of an issue, or of the message of one commit among several, so that its text stands alone."""
 
 
 def _is_said(text: str, parts: Sequence[str]) -> bool:
@@ -250,7 +267,8 @@ def _without_tests(title: str, body: str, names: Collection[str]) -> tuple[str, 
 def _no_test_sentences(paragraph: str, names: Collection[str]) -> str:
     def is_about_tests(text: str) -> bool:
         named = any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
-        return named or _TEST_WORK.match(text) is not None
+        line = " ".join(text.split())
+        return named or bool(_TEST_WORK.match(line) or _TESTED.match(line))
 
     lines = paragraph.split("\n")
     if any(re.match(r"\s{2,}|\t|[*+-]\s|\d+[.)]\s|```|>|\|", line) for line in lines):

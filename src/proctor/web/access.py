@@ -141,6 +141,8 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "POST /api/sessions/{session_id}/merge",
         "POST /api/sessions/{session_id}/discard",
         "POST /api/sessions/{session_id}/continue",
+        "POST /api/sessions/{session_id}/messages",
+        "POST /api/sessions/{session_id}/stop",
         "POST /api/evaluations",
         "POST /api/evaluations/files",
         "POST /api/evaluations/check",

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from proctor.api import labels
 from proctor.api.branches import BranchChange, clean_up, find_branch, merge_problem
-from proctor.api.following import OutputSoFar, output_so_far
+from proctor.api.following import OutputSoFar, output_so_far, send_message, stop_session
 from proctor.api.labels import LONGEST_NOTE, AnnotationKind, SessionAnnotations, TagCount
 from proctor.api.launch import send_back
 from proctor.api.review import Comment, Feedback, WaitingSession, waiting
@@ -212,6 +212,18 @@ class ContinuedAnswer(RowModel):
     run_id: str
 
 
+class NewMessage(RowModel, extra="forbid"):
+    """A message to the agent of a running session."""
+
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_NOTE, pattern=r"^[^\x00]*$")]
+
+
+class RequestedAnswer(RowModel):
+    """A running session of which something was requested."""
+
+    session_id: str
+
+
 class ReviewAnswer(RowModel):
     """Finished sessions whose changes wait for a review."""
 
@@ -248,6 +260,20 @@ def review_router(site: AppState) -> APIRouter:
         with errors_of_request():
             run_id = await send_back(site.context, site.launcher, feedback, settings)
         return ContinuedAnswer(run_id=run_id)
+
+    @routes.post("/api/sessions/{session_id}/messages", summary="Send a message to a running agent")
+    def tell(session_id: SessionId, new: NewMessage) -> RequestedAnswer:
+        """Only agents that read messages while they work, on this machine."""
+        session = find_session(site.context, session_id)
+        send_message(site.context, session.id, new.text)
+        return RequestedAnswer(session_id=session.id)
+
+    @routes.post("/api/sessions/{session_id}/stop", summary="Stop the agent of a running session")
+    def stop(session_id: SessionId) -> RequestedAnswer:
+        """Its changes are committed to its branch. The other items of its run go on."""
+        session = find_session(site.context, session_id)
+        stop_session(site.context, session.id)
+        return RequestedAnswer(session_id=session.id)
 
     return routes
 

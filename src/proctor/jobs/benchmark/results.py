@@ -70,7 +70,7 @@ COLUMNS = (
 )
 HEADLESS = (
     "Runs are headless: human_interventions counts the times an agent stopped to ask a permission or a "
-    "question; nobody answered."
+    "question, which nobody answered, and the messages that people sent it."
 )
 
 

@@ -1,17 +1,18 @@
 // The Session page: one attempt, from prompt to scores. Live while it runs.
 
 import "./annotations.js";
-import { api, badge, byId, el, format, go, query, since, toast, watch } from "./app.js";
+import { api, badge, byId, el, format, go, since, toast, watch } from "./app.js";
 import { onKeys } from "./keys.js";
 import "./labels.js";
 import { ending } from "./notify.js";
 import { showBranch } from "./session-branch.js";
 import { detailsOf } from "./session-details.js";
+import { followAgent } from "./session-live.js";
 import "./session-outline.js";
 import { checkOf, checksOf, scoresTable, scoreValue } from "./session-judged.js";
 import { foreignNotice } from "./signatures.js";
 import { Tabs } from "./tabs.js";
-import { firstLine, terminal, visible } from "./texts.js";
+import { firstLine, visible } from "./texts.js";
 import "./transcript.js";
 import "./transcript-search.js";
 import "./turns.js";
@@ -112,7 +113,7 @@ function workTile() {
 function showNotices() {
   const notices = [];
   if (session.error) notices.push(el("div", { class: "notice bad" }, el("pre", { class: "said" }, visible(session.error))));
-  if (session.interventions) notices.push(el("div", { class: "notice warn" }, el("p", {}, `The agent stopped ${plural(session.interventions, "time")} to ask a human.`)));
+  if (session.interventions) notices.push(el("div", { class: "notice warn" }, el("p", {}, `${plural(session.interventions, "human intervention")}: the agent asked a human, or a human sent it a message.`)));
   if (session.notes.length) {
     const notes = el("ul", {}, session.notes.slice(0, 100).map((note) => el("li", {}, visible(note))));
     const many = session.notes.length > 3;
@@ -305,28 +306,6 @@ async function showTranscript() {
   else transcript.showEmpty("No messages.", "The attempt ended before any message was recorded.");
 }
 
-const MOST_OUTPUT = 100_000;
-
-/** What the program of a running agent prints, below the transcript, until it is recorded. */
-async function followOutput() {
-  const text = el("pre", { class: "terminal" });
-  const box = el("details", { class: "card live-output", open: true, hidden: true }, el("summary", {}, "Output of the agent"), text);
-  byId("panel-transcript").append(box);
-  let [printed, after] = ["", 0];
-  while (session.status === "running") {
-    const answer = await api.get(`${ADDRESS}/output${query({ after })}`).catch(() => null);
-    if (answer?.text) {
-      printed = (printed + answer.text).slice(-MOST_OUTPUT);
-      text.replaceChildren(...terminal(printed));
-      text.scrollTop = text.scrollHeight;
-      box.hidden = false;
-    }
-    after = answer?.offset ?? after;
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-  }
-  box.remove();
-}
-
 async function follow(state) {
   await transcript.catchUp(state.lastPosition);
   search.hidden = !state.eventCount;
@@ -356,7 +335,7 @@ async function begin() {
   addEventListener("hashchange", () => linkedTo() && goTo(linkedTo()));
   setInterval(() => session.status === "running" && showTiles(), 1000);
   watch("session", ID, follow);
-  if (session.branch && session.status === "running") followOutput();
+  if (session.branch && session.status === "running") followAgent({ panel: byId("panel-transcript"), address: ADDRESS, session: () => session });
   if (session.runId) awaitEndOfRun();
 }
 
