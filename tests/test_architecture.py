@@ -28,7 +28,7 @@ LAYERS = [
     {"report", "export"},
     {"batch"},
     {"stats"},
-    {"budget", "context", "config", "job"},
+    {"budget", "context", "config", "job", "stop_rule"},
     {"plan", "agents", "models", "runners", "store"},
     {"workspace", "scenario", "dialogue"},
     {"evaluators"},
@@ -41,7 +41,7 @@ LAYERS = [
 """A part imports only from rows below its own."""
 
 NEIGHBORS_KNOW_EACH_OTHER = (
-    {"budget", "context", "config", "job"},
+    {"budget", "context", "config", "job", "stop_rule"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     LAYERS[-1],
 )
@@ -199,8 +199,9 @@ def test_commands_and_pages_reach_the_library_through_its_door():
     assert {name: parts for name, parts in past.items() if parts} == {}
 
 
-def test_statistics_know_no_runner_of_scenarios_or_dialogues():
-    known = {name_of(file): imported_parts(file) & {"scenario", "dialogue"} for file in FILES}
+def test_statistics_know_no_job_and_no_runner():
+    others = {"job", "context", "models", "scenario", "dialogue"}
+    known = {name_of(file): imported_parts(file) & others for file in FILES}
     assert {name for name, parts in known.items() if parts and name.startswith("stats/")} == set()
 
 

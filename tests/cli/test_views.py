@@ -22,8 +22,9 @@ from proctor.cli.live import LiveView, picture, top_picture
 from proctor.cli.output import Working, print_table
 from proctor.cli.run import LineView, print_summary
 from proctor.item import STATUSES, Item
-from proctor.job import ItemFinished, StopState
+from proctor.job import ItemFinished
 from proctor.runner import Outcome
+from proctor.stop_rule import StopState
 from proctor.store import RetrySelection
 from proctor.store.writer import this_process
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from proctor.batch.estimate import Forecast, Predicted
 from proctor.json_values import camel_document
 from proctor.report.comparison import (
     around,
@@ -30,7 +31,6 @@ from proctor.report.comparison import (
 from proctor.report.estimate import basis, forecast_lines
 from proctor.stats.comparison import Comparison, Contrast, GateResult, Mean
 from proctor.stats.differences import Difference
-from proctor.stats.estimate import Forecast, Predicted
 from proctor.stats.figures import TrendPoint
 from proctor.stats.intervals import Estimate
 

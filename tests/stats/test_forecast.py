@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from filled import add_batch
+from proctor.batch.estimate import Group, forecast, predict_total
 from proctor.item import Item
 from proctor.job import Work
 from proctor.models.prices import Price, Rates, price_of
 from proctor.report.estimate import basis, forecast_lines
 from proctor.session import ModelCall, Usage
-from proctor.stats.estimate import Group, forecast, predict_total
 from stocked import finish_item
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -17,6 +17,7 @@ import pytest
 
 from benchmark_runs import run
 from comparisons import compare_runs, compare_within, groups_of_runs
+from proctor.batch.estimate import Group, predict_total
 from proctor.jobs.benchmark import leaderboard
 from proctor.jobs.dialogue.results import analysis
 from proctor.stats import (
@@ -35,7 +36,6 @@ from proctor.stats import (
     variance,
 )
 from proctor.stats.agreement import CalibrationPair, JudgedTargetPair, LabelValue, calibrate, corrected_mean
-from proctor.stats.estimate import Group, predict_total
 from proctor.stats.ranking import ranks, table_of, undominated
 from proctor.stats.results import load_results
 from proctor.store import Store, StoreReader

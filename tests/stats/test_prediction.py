@@ -2,8 +2,8 @@
 
 import pytest
 
+from proctor.batch.estimate import PromptShare, predict
 from proctor.report.estimate import assumption_note
-from proctor.stats.estimate import PromptShare, predict
 
 
 def part(who, model, tokens, calls=1.0):

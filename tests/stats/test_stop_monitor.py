@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from comparisons import compare_within
-from filled import ended, task_items
+from filled import task_items
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.job import StopRule
 from proctor.score import Score
 from proctor.session import Metric
 from proctor.stats import stopping
@@ -28,6 +27,7 @@ from proctor.stats.stopping import (
     stop_document,
     stored_rule,
 )
+from proctor.stop_rule import StopRule
 from proctor.store import Recorder, Store
 
 LEVELS = ("a", "b", "c")
@@ -51,6 +51,27 @@ def finish(store: Store, items: Iterable[Item], status: str = "success") -> None
     for item in items:
         writer.change("batch_items", ("run", item.id), {"status": status, "reason": "completed"})
     writer.close()
+
+
+def end(
+    store: Store,
+    monitor: StopMonitor,
+    item: Item,
+    status: str = "success",
+    reason: str = "completed",
+    session_id: str = "",
+    **amounts: object,
+) -> None:
+    """End an item, as a run does: with its row and its session, where it has amounts, committed before."""
+    if amounts:
+        seconds = {"workSeconds": amounts.pop("workSeconds", 0.0)}
+        session = {"id": item.id, "runId": "run", "itemId": item.id, "job": "coding", "status": status}
+        writer = store.writer()
+        writer.add("sessions", (item.id,), session | seconds)
+        row = {"status": status, "reason": reason, "sessionId": item.id, **amounts}
+        writer.change("batch_items", ("run", item.id), row)
+        writer.close()
+    monitor.finished(item.id, status, reason, session_id)
 
 
 def tasks_of(state: object) -> list[int]:
@@ -129,19 +150,19 @@ def test_a_task_counts_once_all_its_repeats_have_ended(store):
     mine = [item for item in ordered if item.model == "a" and item.prompt == ordered[0].prompt]
     counted = []
     for item in (mine[0], mine[0], mine[1], mine[1], task_items("z")[0]):
-        monitor.finished(ended(item))
+        end(store, monitor, item)
         counted.append(tasks_of(monitor.document()))
     assert counted == [[0, 0], [0, 0], [1, 0], [1, 0], [1, 0]]
 
 
 def test_repeats_of_a_single_task_are_followed_one_by_one(store):
     ordered, monitor = started(store, task_items("ab", 1, 5), StopRule(decided=True))
-    monitor.finished(ended(ordered[0]))
+    end(store, monitor, ordered[0])
     assert (monitor.rule.unit, monitor.task_count) == ("repeat", 5)
     assert tasks_of(monitor.document()) == [1, 0]
 
 
-AMOUNTS = {"cost_usd": 0.5, "work_seconds": 3.0, "tokens": 7}
+AMOUNTS = {"costUsd": 0.5, "workSeconds": 3.0, "tokensTotal": 7}
 
 
 @pytest.mark.parametrize(
@@ -154,13 +175,13 @@ AMOUNTS = {"cost_usd": 0.5, "work_seconds": 3.0, "tokens": 7}
         ("cost", AMOUNTS, 0.5),
         ("time", AMOUNTS, 3.0),
         ("tokens", AMOUNTS, 7.0),
-        ("cost", AMOUNTS | {"cost_usd": 0.0}, None),
+        ("cost", AMOUNTS | {"costUsd": 0.0}, None),
         ("score:tidy", {}, None),
     ],
 )
 def test_the_value_of_an_item_is_that_of_the_metric(store, metric, item, value):
     ordered, monitor = started(store, task_items(), StopRule(decided=True, metric=metric))
-    monitor.finished(ended(ordered[0], **item))
+    end(store, monitor, ordered[0], **item)
     found = monitor.intervals()[ordered[0].model].value
     assert found == (value if value is None else pytest.approx(value))
 
@@ -190,7 +211,7 @@ def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store
     recorder.record(Metric(name="width", value=9.0))
     writer.close()
 
-    monitor.finished(ended(ordered[0], session_id="s"))
+    end(store, monitor, ordered[0], session_id="s")
 
     found = monitor.intervals()[ordered[0].model].value
     assert found == (value if value is None else pytest.approx(value))
@@ -200,7 +221,7 @@ def test_what_is_decided_is_not_wanted_any_more(store):
     ordered, monitor = started(store, task_items("ab", 60), StopRule(decided=True))
     assert not monitor.is_decided and all(monitor.wants(item.id) for item in ordered)
     for item in ordered:
-        monitor.finished(ended(item, "success" if item.model == "b" else "fail"))
+        end(store, monitor, item, "success" if item.model == "b" else "fail")
     assert monitor.is_decided and not monitor.wants(ordered[0].id)
     assert monitor.wants("of no level")
     state = monitor.document()
@@ -215,15 +236,15 @@ def test_what_is_decided_is_not_wanted_any_more(store):
     assert difference.value == 1.0 and difference.low > 0.5
 
 
-def spend(monitor: StopMonitor, ordered: list[Item]) -> None:
+def spend(store: Store, monitor: StopMonitor, ordered: list[Item]) -> None:
     for number, item in enumerate(ordered):
         dollars = (1.0 if item.model == "a" else 0.25) * (1 + number % 3 / 10)
-        monitor.finished(ended(item, cost_usd=dollars))
+        end(store, monitor, item, costUsd=dollars)
 
 
 def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
     ordered, monitor = started(store, task_items("ab", 60), StopRule(ranks=1, decided=True, metric="cost"))
-    spend(monitor, ordered)
+    spend(store, monitor, ordered)
     assert [each.outcome for each in monitor.decisions()] == ["better", "settled"]
     assert monitor.difference("a", "b").value == pytest.approx(0.25, rel=0.1)
     assert monitor.standing().leader == "b"
@@ -238,7 +259,7 @@ def test_the_leader_is_known_when_the_last_rival_is_separated(store):
     share, seen = {"a": 5, "b": 3, "c": 4}, {}
     for number, item in enumerate(ordered):
         is_passed = number // 3 % 5 < share[item.model]
-        monitor.finished(ended(item, "success" if is_passed else "fail"))
+        end(store, monitor, item, "success" if is_passed else "fail")
         alone.add(item.model, number // 3, [float(is_passed)])
         if number in (14, 26, 29, 47, 119):
             needs = {rival: alone.tasks_to_separate("a", rival) for rival in "bc"}
@@ -257,7 +278,7 @@ def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among
     ordered, monitor = started(store, task_items("ab", 40), StopRule(ranks=1))
     for number, item in enumerate(ordered):
         status = "error" if item.model == "a" and number < 20 else "success" if item.model == "a" else "fail"
-        monitor.finished(ended(item, status))
+        end(store, monitor, item, status)
 
     standing = monitor.standing()
 
@@ -268,7 +289,7 @@ def test_tasks_of_the_leader_that_ended_in_an_infrastructure_error_are_not_among
 def test_a_level_that_never_succeeded_does_not_lead(store):
     ordered, monitor = started(store, task_items("ab", 20), StopRule(ranks=1))
     for number, item in enumerate(ordered):
-        monitor.finished(ended(item, "success" if item.model == "b" and number % 4 == 1 else "fail"))
+        end(store, monitor, item, "success" if item.model == "b" and number % 4 == 1 else "fail")
     assert {name: one.value for name, one in monitor.intervals().items()} == {"a": 0.0, "b": 0.5}
     assert monitor.standing().leader == "b"
 
@@ -277,7 +298,7 @@ def test_a_level_that_lacks_a_task_is_not_held_up_by_it(store):
     items = [item for item in task_items("ab", 12) if (item.model, item.prompt) != ("a", "task 5")]
     ordered, monitor = started(store, items, StopRule(width=0.1))
     for item in ordered:
-        monitor.finished(ended(item))
+        end(store, monitor, item)
     counts = {level: (one.n, one.left_out) for level, one in monitor.intervals().items()}
     assert counts == {"a": (11, 1), "b": (12, 0)}
     assert monitor.task_count == 12

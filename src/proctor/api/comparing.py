@@ -13,7 +13,6 @@ import numpy as np
 from proctor.api.analysis import PowerAnalysis
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
-from proctor.job import StopState, stop_lines
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.metric import find_metric
@@ -38,6 +37,7 @@ from proctor.stats.power import detectable, tasks_needed
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
 from proctor.stats.stopping import stop_document
+from proctor.stop_rule import StopState, stop_lines
 from proctor.store import StoreReader
 from proctor.store.items import item_results, status_counts_by
 from proctor.store.tables import BatchRow

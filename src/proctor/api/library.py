@@ -36,13 +36,14 @@ from proctor.context import EngineName, EngineOptions, Functions, ModelOptions, 
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, Item, digest_of
-from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText, read_stop_rule
+from proctor.job import BatchChanges, ItemFinished, JobPlan, PlanText
 from proctor.jobs import job_of_evaluations, job_of_items
 from proctor.json_values import without_none
 from proctor.lazy_import import load
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.runners import find_runner
+from proctor.stop_rule import read_stop_rule
 from proctor.store import RetrySelection, Scope
 
 __all__ = [

@@ -17,11 +17,11 @@ from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, 
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
-from proctor.job import STOP_RULE, StopRule
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
 from proctor.report import charts as report_charts
 from proctor.stats.summary import durations
+from proctor.stop_rule import STOP_RULE, StopRule
 from proctor.store import Scope
 from proctor.store import items as stored_items
 from proctor.store.aggregates import ranked_durations, select

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from proctor.cache import ResultCache
 from proctor.context import RunContext
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
-from proctor.job import STOP_RULE, StopState
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
 from proctor.stats.intervals import Estimate, Rate, anytime_rate, rate_over_tasks
 from proctor.stats.outcomes import MockUsage, stand_ins
+from proctor.stop_rule import STOP_RULE, StopState
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import MakerSums, TaskSums, UsageSums
 from proctor.store.batches import ABORTED

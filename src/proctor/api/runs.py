@@ -20,28 +20,19 @@ from proctor.batch.lifecycle import NO_CHANGES, UNFINISHED
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, TIMEOUT, Item
-from proctor.job import (
-    BatchChanges,
-    Job,
-    JobPlan,
-    PlanEstimate,
-    PlanText,
-    ReadPlan,
-    StopRule,
-    Work,
-    make_overrides,
-)
+from proctor.job import BatchChanges, Job, JobPlan, PlanEstimate, PlanText, ReadPlan, Work, make_overrides
 from proctor.jobs import FIRST, find_job, job_of_run, recognize
 from proctor.json_values import CamelJson, JsonObject
+from proctor.stop_rule import StopRule
 from proctor.store import RetrySelection
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import QuestionRow
 
 if TYPE_CHECKING:
     from proctor.batch.deletion import PrunedRun, PrunedRuns, Removal
+    from proctor.batch.estimate import Forecast
     from proctor.batch.extend import Extension
     from proctor.plan.validate import Flag
-    from proctor.stats.estimate import Forecast
 
 __all__ = [
     "LONGEST_ANSWER",
@@ -163,7 +154,7 @@ def forecast(
     `work`: its items, where they are known already.
     """
     # Loaded by dry runs only.
-    from proctor.stats.estimate import forecast_plan, remaining_work
+    from proctor.batch.estimate import forecast_plan, remaining_work
 
     if read.earlier:
         work = remaining_work(read.plan, read.earlier, ctx, retry)

@@ -20,18 +20,9 @@ from proctor.context import RunContext
 from proctor.errors import Aborted, AgentNotStarted, AttemptError, Interrupted, StoreError, first_error
 from proctor.formatting import elapsed
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED
-from proctor.job import (
-    STOP_RULE,
-    BatchEnd,
-    ItemFinished,
-    Job,
-    JobFiles,
-    JobPlan,
-    StepFinished,
-    StopState,
-    stop_lines,
-)
+from proctor.job import BatchEnd, ItemFinished, Job, JobFiles, JobPlan, StepFinished
 from proctor.models import ModelRouter
+from proctor.stop_rule import STOP_RULE, StopState, stop_lines
 from proctor.store import ItemFilter, Ownership, Store, ledger
 from proctor.store.batches import ABORTED, end_items, finish, moment
 from proctor.store.database import Connection

@@ -227,7 +227,7 @@ class DriverHost:
     def _item_committed(self, item: ItemFinished) -> None:
         """Follow a committed item, and end the queue once everything is decided."""
         if self._stopping:
-            self._stopping.finished(item)
+            self._stopping.finished(item.id, item.outcome.status, item.outcome.reason, item.session_id)
         self._watch(item)
         if self._stopping and self._stopping.is_decided:
             self.queue.stop()

@@ -20,9 +20,10 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
-from proctor.job import STOP_RULE, BatchChanges, Job, JobPlan, StopRule, check_run_id
+from proctor.job import BatchChanges, Job, JobPlan, check_run_id
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
+from proctor.stop_rule import STOP_RULE, StopRule
 from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader, timestamp
 from proctor.store.batches import moment
 from proctor.store.tables import BatchRow

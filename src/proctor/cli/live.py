@@ -28,8 +28,9 @@ from proctor.cli.output import count, money, printable, seconds
 from proctor.context import RunContext
 from proctor.formatting import interval, percent, short
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
-from proctor.job import ItemFinished, stop_lines
+from proctor.job import ItemFinished
 from proctor.report.as_text import fitted
+from proctor.stop_rule import stop_lines
 
 REFRESH_SECONDS = 0.25
 SHOWN_MODELS = 12

@@ -43,8 +43,8 @@ from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import UNKNOWN, age, interval, percent, size
 from proctor.item import RUNNING, SUCCESS, shown_status
-from proctor.job import stop_lines
 from proctor.json_values import JsonObject, camel_document
+from proctor.stop_rule import stop_lines
 
 WIDE = 100
 """Columns of a terminal from which on times are written in full."""

@@ -26,7 +26,6 @@ from pydantic_core import CoreSchema, ErrorDetails
 from proctor.errors import Problem, UsageError
 from proctor.item import read_resources
 from proctor.json_values import JsonObject, without_none
-from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
 from proctor.sandbox import CACHE_MODES, KINDS, LIMITS, NETWORKS, PHASES, read_settings
 
@@ -252,6 +251,9 @@ class StopWhen(BaseModel):
     def _has_a_goal(self) -> "StopWhen":
         if not self.decided and self.width is None and self.ranks is None:
             raise ValueError("names no goal: give `decided: true`, `width` or `ranks`")
+        # Few plans have a rule; the others load no metrics.
+        from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE
+
         if self.metric not in METRICS and not self.metric.startswith((SCORE, MEASURE)):
             raise ValueError(f"has the metric `{self.metric}`, which is none of {METRICS_HELP}")
         if self.scale is not None and not self.scale[0] < self.scale[1]:

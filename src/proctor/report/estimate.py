@@ -1,7 +1,7 @@
 """Predictions of cost and time in words."""
 
+from proctor.batch.estimate import Forecast, Predicted, RoleAssumption
 from proctor.formatting import plural, seconds, usd
-from proctor.stats.estimate import Forecast, Predicted, RoleAssumption
 
 NAMED = 3
 """Unknown agents and models that are named; the others are only mentioned."""

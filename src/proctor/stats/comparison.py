@@ -14,7 +14,6 @@ import numpy as np
 
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import plural, relative_change
-from proctor.job import StopRule
 from proctor.json_values import CamelJson
 from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE, find_metric
 from proctor.stats.differences import (
@@ -39,6 +38,7 @@ from proctor.stats.results import (
     Results,
 )
 from proctor.stats.stopping import StopMonitor, stored_rule
+from proctor.stop_rule import StopRule
 from proctor.store import StoreReader
 
 ONE_TASK = "only one task: results do not generalize"

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field, replace
 
 from proctor.errors import UsageError
 from proctor.item import ERROR, SUCCESS, UNCHECKED, Item
-from proctor.job import STOP_RULE, ItemFinished, StopRule, StopState
 from proctor.json_values import as_map
 from proctor.metric import MEASURE, METRICS, SCORE, find_metric
 from proctor.stats.intervals import Estimate
 from proctor.stats.results import InputReader, Labels, score_name
 from proctor.stats.sequential import DifferenceGoal, Goal, GoalStatus, Monitor, RankGoal, WidthGoal
+from proctor.stop_rule import STOP_RULE, StopRule, StopState
 from proctor.store import Resource, StoreReader
 from proctor.store.results import FinishedColumns, finished_columns, metric_values, planned_columns
 
@@ -230,16 +230,11 @@ class StopMonitor:
         cell = self._of_item.get(item_id)
         return cell is None or cell.level in self._undecided
 
-    def finished(self, item: ItemFinished) -> None:
+    def finished(self, item_id: str, status: str, reason: str, session_id: str) -> None:
         """Add an item that has ended, and that is committed."""
-        row = FinishedColumns(
-            id=[item.id],
-            status=[item.outcome.status],
-            reason=[item.outcome.reason],
-            sessionId=[item.session_id],
-        )
+        row = FinishedColumns(id=[item_id], status=[status], reason=[reason], sessionId=[session_id])
         is_column = find_metric(self.rule.metric).item_column
-        pages = finished_columns(self._read, self.run_id, item.id) if is_column else [row]
+        pages = finished_columns(self._read, self.run_id, item_id) if is_column else [row]
         if any(self._add(page) for page in pages):
             self._undecided = set(self._monitor.undecided())
 

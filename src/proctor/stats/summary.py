@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from proctor.item import ERROR, FAIL, TIMEOUT
-from proctor.job import STOP_RULE, StopState, stop_lines
 from proctor.stats.intervals import Estimate, sample_std
 from proctor.stats.outcomes import (
     MockUsage,
@@ -21,6 +20,7 @@ from proctor.stats.outcomes import (
     outcomes_of,
     stand_ins,
 )
+from proctor.stop_rule import STOP_RULE, StopState, stop_lines
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import (
     FailedItem,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from proctor.batch.estimate import FIGURES
 from proctor.item import Item
 from proctor.jobs.scenario.estimate import earlier_runs, past_usage, shares_of
 from proctor.scenario.state import ScenarioCall, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration, ModelCall
-from proctor.stats.estimate import FIGURES
 from stocked import add_batch, at, finish_item
 
 CALL = ScenarioCall(who="port", purpose="decision", model="a", turn=2, input_tokens=100, output_tokens=20)

@@ -27,7 +27,7 @@ from proctor.batch.preflight import (
 from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.errors import UsageError, WorkspaceError
 from proctor.item import Item, digest_of
-from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter, StopRule, read_stop_rule
+from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter
 from proctor.jobs.benchmark.models import (
     EVERYTHING,
     BatchSettings,
@@ -55,6 +55,7 @@ from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.runner import agent_settings
 from proctor.sandbox import MOUNTING, Phase
+from proctor.stop_rule import StopRule, read_stop_rule
 from proctor.store import RetrySelection
 from proctor.store.tables import BatchRow
 from proctor.tasks.formats import read_task_set

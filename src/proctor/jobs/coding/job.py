@@ -30,15 +30,7 @@ from proctor.batch.preflight import (
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.item import Item
-from proctor.job import (
-    Job,
-    JobPlan,
-    PlanText,
-    Starter,
-    StopRule,
-    StoredPlan,
-    make_stop_rule,
-)
+from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan
 from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
 from proctor.jobs.coding.plan import NO_OVERRIDES, Checker, Overrides
 from proctor.jobs.coding.schema import (
@@ -56,6 +48,7 @@ from proctor.plan.validate import as_list, check_shape, stop_settings
 from proctor.plan.yaml_loader import read_source
 from proctor.runner import agent_settings
 from proctor.sandbox import Phase
+from proctor.stop_rule import StopRule, make_stop_rule
 from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:

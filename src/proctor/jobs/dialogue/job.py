@@ -19,18 +19,7 @@ from proctor.document import Document
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import Item
-from proctor.job import (
-    BatchEnd,
-    ItemFinished,
-    Job,
-    JobFiles,
-    JobPlan,
-    PlanText,
-    Starter,
-    StopRule,
-    StoredPlan,
-    make_stop_rule,
-)
+from proctor.job import BatchEnd, ItemFinished, Job, JobFiles, JobPlan, PlanText, Starter, StoredPlan
 from proctor.jobs.dialogue.files import (
     SUMMARY,
     count_interrupted,
@@ -49,6 +38,7 @@ from proctor.jobs.dialogue.world import world_digest
 from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
+from proctor.stop_rule import StopRule, make_stop_rule
 from proctor.store import Resource, Store
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow

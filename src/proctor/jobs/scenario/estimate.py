@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from proctor.batch.estimate import FIGURES, Predicted, PromptShare, predict
 from proctor.errors import ModelError, UsageError
 from proctor.jobs.scenario.experiment import Experiment, Variation
 from proctor.jobs.scenario.folder import run_from_store
@@ -17,7 +18,6 @@ from proctor.scenario.prompts import HUMAN, ScenarioModels
 from proctor.scenario.simulation import ScenarioSimulation
 from proctor.scenario.state import ScenarioCall, ScenarioTurn
 from proctor.session import CHARACTERS_PER_TOKEN, ModelCall, Usage
-from proctor.stats.estimate import FIGURES, Predicted, PromptShare, predict
 from proctor.stats.intervals import Estimate, mean_cost
 from proctor.store import StoreReader, aggregates
 

@@ -16,16 +16,7 @@ from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
 from proctor.formatting import plural
 from proctor.item import QUEUED, SCENARIO, Item
-from proctor.job import (
-    Job,
-    JobPlan,
-    PlanText,
-    ReadPlan,
-    Starter,
-    StopRule,
-    StoredPlan,
-    make_stop_rule,
-)
+from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter, StoredPlan
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -51,6 +42,7 @@ from proctor.models import ModelRouter, is_mock
 from proctor.plan.yaml_loader import read_source
 from proctor.scenario.run_files import read_run
 from proctor.scenario.state import HALTED, ScenarioRun, turn_as_plain
+from proctor.stop_rule import StopRule, make_stop_rule
 from proctor.store import Resource, Store
 from proctor.store.items import status_counts
 from proctor.store.runs import batches_of_job
