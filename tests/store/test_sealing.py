@@ -101,6 +101,7 @@ PLAIN = {
         online_configs: id runId; online_sessions: configId sessionId; resource_tags: arn; drift_scores:
         configId sessionId; drift_points: configId; drift_crossings: configId; datasets: id kmsKeyArn;
         dataset_versions: datasetId; dataset_examples: datasetId exampleId; recommendations: id kmsKeyArn;
+        defined_resources: id;
         client_tokens: operation token resourceId; arrivals: traceId spanId part parentId sessionKey
         sessionId; data_keys: id scope masterKeyId; run_resources: runId; signatures: runId itemId keyId;
         annotations: sessionId id
@@ -115,7 +116,7 @@ PLAIN = {
         client_tokens: at; arrivals: arrivedAt; datasets: createdAt updatedAt; dataset_versions:
         createdAt; recommendations: createdAt updatedAt watchedAt; log_streams: createdAt; data_keys:
         createdAt retiredAt emptiedAt; annotations: createdAt; session_filters: createdAt;
-        drift_scores: at; drift_points: at; drift_crossings: at nextAt
+        drift_scores: at; drift_points: at; drift_crossings: at nextAt; defined_resources: createdAt updatedAt
         """,
     "one of a few words of Proctor": """
         batches: job status reason proctorVersion; batch_items: runner status reason merge; sessions: job
@@ -123,7 +124,7 @@ PLAIN = {
         priceSource; scores: level errorCode ignored; labels: level; merge_history: mode result; ledger:
         kind; evaluator_definitions: level kind; online_sessions: decision; annotations: kind;
         drift_crossings: direction alert problem; run_resources: kind; datasets: schemaType;
-        recommendations: type status
+        recommendations: type status; defined_resources: kind
         """,
     "a name that tables are grouped, filtered or sorted by": """
         batch_items: agent model; sessions: agent agentVersion promptName model service logGroup sandbox
@@ -134,7 +135,7 @@ PLAIN = {
         online_configs: name; resource_tags: key value; arrivals: service logGroup; log_streams:
         logGroup logStream; log_events: logGroup logStream; run_resources: name; annotations: author;
         datasets: name; recommendations: name; drift_scores: evaluator dimension; drift_points:
-        evaluator dimension; drift_crossings: evaluator dimension
+        evaluator dimension; drift_crossings: evaluator dimension; defined_resources: name
         """,
     "a path, branch or process, visible on this machine anyway": """
         batches: planPath owner; batch_items: repo; sessions: repo branch baseBranch worktree;
@@ -152,7 +153,7 @@ PLAIN = {
         messages: contentBlob; tool_calls: argsJsonBlob resultBlob; model_calls: requestBlob responseBlob;
         scores: explanationBlob; labels: noteBlob; evaluations: metadataJsonBlob; evaluator_definitions:
         configJsonBlob; log_events: messageBlob; dataset_examples: contentJsonBlob; recommendations:
-        requestJsonBlob resultJsonBlob
+        requestJsonBlob resultJsonBlob; defined_resources: documentJsonBlob
         """,
     "needed to decrypt the rest": """
         data_keys: contextJson wrapped

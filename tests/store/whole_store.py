@@ -132,6 +132,8 @@ def _define(store: Store) -> None:
     store.datasets.publish("ds-1", token, NOW)
     advice = {"id": "r-1", "name": "r", "type": "SYSTEM_PROMPT_RECOMMENDATION"} | times
     store.recommendations.create(advice, {"text": LONG}, token)
+    bundle = {"id": "b-1", "kind": "configuration-bundle", "name": "b"} | times
+    store.definitions.create_resource(bundle, {"text": LONG}, token)
 
 
 def mark(span: str = "s" * 16) -> SessionMark:

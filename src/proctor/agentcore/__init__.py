@@ -9,8 +9,12 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from proctor.agentcore import (
+    ab_tests,
+    bundles,
     datasets,
     evaluate,
     evaluators,
@@ -33,6 +37,8 @@ OPERATIONS = (
     *evaluators.TAG_OPERATIONS,
     *datasets.OPERATIONS,
     *recommendations.OPERATIONS,
+    *bundles.OPERATIONS,
+    *ab_tests.OPERATIONS,
 )
 LOG_OPERATIONS = {operation.name: operation for operation in logs.OPERATIONS}
 PLACES = (
@@ -48,9 +54,23 @@ PLACES = (
     "/datasets/{rest:path}",
     "/recommendations",
     "/recommendations/{rest:path}",
+    "/configuration-bundles",
+    "/configuration-bundles/{rest:path}",
+    "/ab-tests",
+    "/ab-tests/{rest:path}",
 )
 """Paths of the interface. Operations are matched against the raw path, so that encoded IDs stay intact."""
 METHODS = ["GET", "POST", "PUT", "DELETE"]
+
+
+class _SignedRoute(Route):
+    """Any path, for requests of AWS's clients: their other operations get an error that they understand."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        headers = dict(scope.get("headers") or ())
+        if not headers.get(b"authorization", b"").startswith(b"AWS4-HMAC-SHA256"):
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 def router(site: AppState) -> APIRouter:
@@ -84,4 +104,5 @@ def router(site: AppState) -> APIRouter:
         routes.add_api_route(path, operation, methods=METHODS, include_in_schema=False)
     routes.add_api_route(datasets.LINK_PATH, dataset_file, methods=["GET"], include_in_schema=False)
     routes.add_api_route("/", logs_operation, methods=["POST"], include_in_schema=False)
+    routes.routes.append(_SignedRoute("/{rest:path}", operation, methods=[*METHODS, "PATCH"]))
     return routes

@@ -18,7 +18,9 @@ from proctor.agentcore.errors import (
 from proctor.agentcore.operation import operation
 from proctor.agentcore.service import Service, new_resource, seconds, token_of
 from proctor.agentcore.shapes import (
+    AB_TEST,
     BATCH,
+    BUNDLE,
     DATASET,
     EVALUATOR_NAMES,
     ONLINE,
@@ -289,6 +291,8 @@ def _existing(service: Service, arn: str) -> str:
         known = service.names.arn(kind, service.datasets.dataset(resource_id)["id"])
     elif kind == RECOMMENDATION:
         known = service.names.arn(kind, service.recommendations.get(resource_id)["id"])
+    elif kind in (AB_TEST, BUNDLE):
+        known = service.names.arn(kind, service.definitions.resource(kind, resource_id)["id"])
     else:
         known = ""
     if known != arn:

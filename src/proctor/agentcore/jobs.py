@@ -6,6 +6,7 @@ they also show evaluations that were started from the command line.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -33,6 +34,7 @@ from proctor.api.evaluation import (
     clusters,
     named,
 )
+from proctor.api.logs import root_spans
 from proctor.errors import NotFound, UsageError
 from proctor.evaluator import judge_of
 from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
@@ -61,7 +63,8 @@ def insight_members(service: Service, job: EvaluationState, created_at: str) -> 
     if FAILURES in requested:
         failures = find(FAILURES)
         members["insightResults"] = _results(failures, created_at)
-        members["failureAnalysisResult"] = {"failures": [_family(each) for each in _families(failures)]}
+        located = _with_spans(service, failures)
+        members["failureAnalysisResult"] = {"failures": [_family(each) for each in _families(located)]}
     if INTENT in requested:
         found_clusters = clusters(find(INTENT), _name)
         members["userIntentResult"] = {"userIntents": [_intent(each) for each in found_clusters]}
@@ -71,6 +74,18 @@ def insight_members(service: Service, job: EvaluationState, created_at: str) -> 
             "executionSummaries": [_insight_summary(each) for each in found_clusters]
         }
     return members
+
+
+def _with_spans(service: Service, failures: list[InsightFinding]) -> list[InsightFinding]:
+    """Failures with the outermost span of their trace where the judge named no tool."""
+    whole = [each for each in failures if each.text("spanId") == each.text("traceId")]
+    roots = root_spans(service.context, [each.text("traceId") for each in whole])
+    return [
+        replace(each, details={**each.details, "spanId": roots[each.text("traceId")]})
+        if each in whole and each.text("traceId") in roots
+        else each
+        for each in failures
+    ]
 
 
 def _name(finding: InsightFinding) -> str:

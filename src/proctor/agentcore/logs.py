@@ -30,7 +30,7 @@ from proctor.agentcore.operation import (
 from proctor.agentcore.service import QueryAnswer, Service
 from proctor.agentcore.shapes import ONLINE, Members
 from proctor.api import logs as log_streams
-from proctor.api.logs import LogEvent, LogStream, ResultRecord, StreamEvent, TimeWindow
+from proctor.api.logs import RECEIVED, LogEvent, LogStream, ResultRecord, StreamEvent, TimeWindow
 from proctor.errors import Contradiction, NotFound
 from proctor.json_values import JsonMap, JsonObject, as_map
 from proctor.telemetry.documents import mark_of, normalized
@@ -40,12 +40,21 @@ from proctor.telemetry.sources import SPANS
 METRICS = "Bedrock-AgentCore/Evaluations"
 
 
-def events_of(service: Service, group: str, stream: str) -> list[StreamEvent]:
-    """The events of one stream, oldest first."""
+def events_of(service: Service, group: str, stream: str, request: Members | None = None) -> list[StreamEvent]:
+    """The events of one stream, oldest first; of received spans, those in the time range of a request."""
+    if (group, stream) == (SPANS, RECEIVED):
+        first, end = (request or {}).get("startTime", 0), (request or {}).get("endTime") or LATEST * 1000
+        found = log_streams.received_documents(service.context, group, first_ms=first, last_ms=end)
+        return [_received(at, document) for _, at, document in found]
     records = log_streams.result_records(service.context, group, stream)
     events = [_result(_with_origin(service, each), stream) for each in records]
     events += log_streams.written_events(service.context, group, stream)
     return sorted(events, key=lambda event: event.timestamp)
+
+
+def _received(at: int, document: JsonMap) -> StreamEvent:
+    message = json.dumps(document, ensure_ascii=False)
+    return StreamEvent(stream=RECEIVED, timestamp=at, message=message, ingested=at)
 
 
 def online_records(service: Service, group: str, stream: str) -> Iterator[JsonMap]:
@@ -114,7 +123,9 @@ def filter_events(
         if name < last:
             continue
         events = [
-            event for event in within(events_of(service, group, name), request) if matches(event.message)
+            event
+            for event in within(events_of(service, group, name, request), request)
+            if matches(event.message)
         ]
         for number in range(skip if name == last else 0, len(events)):
             size += len(events[number].message) + 26
@@ -227,7 +238,7 @@ def get_log_events(service: Service, request: Members) -> JsonMap:
     stream = request["logStreamName"]
     if not any(each.name == stream for each in group):
         raise LogsError("ResourceNotFoundException", "The specified log stream does not exist.")
-    events = within(events_of(service, group[0].group, stream), request)
+    events = within(events_of(service, group[0].group, stream, request), request)
     start, end = page_of(events, request)
     return {
         "events": [
@@ -510,12 +521,12 @@ def _rows(service: Service, groups: Sequence[str], query: LogQuery, request: Mem
         )
         for key, at, document in documents:
             known.add(key)
-            message = json.dumps(document, ensure_ascii=False)
-            yield LogRow(timestamp=at, message=message, stream="otel-rt-logs", group=group)
+            message = _received(at, document).message
+            yield LogRow(timestamp=at, message=message, stream=RECEIVED, group=group)
         streams = [
             stream.name
             for stream in log_streams.all_streams(service.context)
-            if stream.group == group and stream.name
+            if stream.group == group and stream.name and (group, stream.name) != (SPANS, RECEIVED)
         ]
         for stream in streams:
             for event in events_of(service, group, stream):

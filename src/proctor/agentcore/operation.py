@@ -88,7 +88,10 @@ def find_operation(
     for operation in operations:
         if operation.method == method and (members := operation.members_in(path)) is not None:
             return operation, members
-    raise UnknownOperationException(f"There is no operation {method} {path[:200]}.")
+    raise UnknownOperationException(
+        f"{method} {path[:200]} is no operation of this server. It implements evaluations, evaluators, "
+        "online configurations, datasets, recommendations, A/B tests, and configuration bundles."
+    )
 
 
 async def respond(service: Service, request: Request, operations: Sequence[Operation]) -> Response:

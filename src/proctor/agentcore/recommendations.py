@@ -162,7 +162,7 @@ def _violations(service: Service, request: Members) -> Iterator[ShapeProblem]:
         if "configurationBundle" in (config.get(name) or {}):
             yield ShapeProblem(
                 f"{path}.{name}",
-                "Member must contain the text: configuration bundles are not kept by this server",
+                "Member must contain the text: recommendations are not read from or written to bundles",
             )
     if (config.get("toolDescription") or {}).get("toolDescriptionText", {}).get("tools") == []:
         yield ShapeProblem(

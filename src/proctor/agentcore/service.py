@@ -38,6 +38,8 @@ class ServiceLimits:
     evaluators: int = 1000
     online_configs: int = 1000
     datasets: int = 1000
+    bundles: int = 1000
+    ab_tests: int = 1000
     dataset_examples: int = 10_000
     """Examples in the draft of one dataset."""
     active_recommendations: int = 5

@@ -98,8 +98,8 @@ def _shape(name: str, shapes: Mapping[str, Any]) -> Shape:
         case "list":
             return Many(of=_shape(entry["member"], shapes), least=least or 0, most=most)
         case "map":
-            key, value = (_text(shapes[entry[part]]) for part in ("key", "value"))
-            return MapShape(key=key, value=value, most=most)
+            value = _shape(entry["value"], shapes)
+            return MapShape(key=_text(shapes[entry["key"]]), value=value, most=most)
         case "string":
             return _text(entry)
         case "boolean":

@@ -136,10 +136,10 @@ class Many:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapShape:
-    """A map of text to text."""
+    """A map with texts as keys."""
 
     key: Text = field(default_factory=Text)
-    value: Text = field(default_factory=Text)
+    value: Shape = field(default_factory=Text)
     most: int | None = None
 
     def violations(self, value: object, name: str) -> Iterator[ShapeProblem]:
@@ -216,12 +216,14 @@ def _length_violations(length: int, least: int, most: int | None, name: str) -> 
 
 _ARN = re.compile(
     r"arn:aws[a-zA-Z-]*:bedrock-agentcore:(?P<region>[a-z0-9-]*):(?P<account>[0-9]{12}|):"
-    r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config|dataset|recommendation)/"
+    r"(?P<kind>batch-evaluate|evaluator|online-evaluation-config|dataset|recommendation|ab-test|"
+    r"configuration-bundle)/"
     r"(?P<id>[a-zA-Z0-9._-]{1,111})"
 )
 ALPHABET = string.ascii_letters + string.digits
 BATCH, EVALUATOR_NAMES, ONLINE = "batch-evaluate", "evaluator", "online-evaluation-config"
 DATASET, RECOMMENDATION = "dataset", "recommendation"
+AB_TEST, BUNDLE = "ab-test", "configuration-bundle"
 
 
 def new_id(name: str, alphabet: str = ALPHABET) -> str:

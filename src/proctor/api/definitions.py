@@ -14,6 +14,7 @@ from proctor.store.datasets import DRAFT, Datasets, Recommendations, StoredDatas
 from proctor.store.definitions import (
     CONFIGS,
     EVALUATORS,
+    DefinedResource,
     Definitions,
     EvaluatorDefinition,
     ListedEvaluator,
@@ -25,6 +26,7 @@ from proctor.store.writer import timestamp
 __all__ = [
     "DRAFT",
     "Datasets",
+    "DefinedResource",
     "Definitions",
     "EvaluatorDefinition",
     "ListedEvaluator",
@@ -36,14 +38,17 @@ __all__ = [
     "create_config",
     "create_dataset",
     "create_evaluator",
+    "create_resource",
     "delete_config",
     "delete_dataset",
     "delete_evaluator",
+    "delete_resource",
     "new_row",
     "tag_new",
     "update_config",
     "update_dataset",
     "update_evaluator",
+    "update_resource",
 ]
 
 
@@ -151,6 +156,31 @@ def update_dataset(ctx: RunContext, dataset_id: str, description: str | None, to
 def delete_dataset(ctx: RunContext, dataset_id: str, arn: str) -> None:
     """Delete a dataset with its versions."""
     _delete(ctx, ctx.store.datasets.delete, dataset_id, arn)
+
+
+def create_resource(
+    ctx: RunContext, new: NewResource, kind: str, document: JsonMap, *, most: int
+) -> DefinedResource:
+    """Create an A/B test or a configuration bundle. Raises `QuotaReached`."""
+    _check_quota(len(ctx.store.definitions.resources(kind, limit=most)), most, f"resources {kind}")
+    row = new_row(ctx, new)
+    del row["kmsKeyArn"]
+    stored = ctx.store.definitions.create_resource({**row, "kind": kind}, document, new.token)
+    tag_new(ctx, new, stored["id"])
+    return stored
+
+
+def update_resource(
+    ctx: RunContext, row: DefinedResource, document: JsonMap, token: Token, *, name: str, description: str
+) -> DefinedResource:
+    """Change a resource. Raises `Contradiction` if it was changed meanwhile."""
+    values = {"name": name, "description": description, "updatedAt": timestamp(ctx.now())}
+    return ctx.store.definitions.update_resource(row, values, document, token)
+
+
+def delete_resource(ctx: RunContext, resource_id: str, arn: str) -> None:
+    """Delete an A/B test or a configuration bundle."""
+    _delete(ctx, ctx.store.definitions.delete_resource, resource_id, arn)
 
 
 def new_row(ctx: RunContext, new: NewResource) -> JsonObject:

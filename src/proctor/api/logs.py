@@ -1,7 +1,7 @@
 """Log groups and streams: results of evaluations, events that callers put, spans and records that arrived."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from proctor.batch.ingest import build_sessions, keep_arrivals
@@ -16,6 +16,7 @@ from proctor.telemetry.documents import normalized
 from proctor.telemetry.sources import SPANS
 
 __all__ = [
+    "RECEIVED",
     "LogEvent",
     "LogStream",
     "ResultRecord",
@@ -28,8 +29,13 @@ __all__ = [
     "received_documents",
     "result_records",
     "result_streams",
+    "root_spans",
     "written_events",
 ]
+
+
+RECEIVED = "otel-rt-logs"
+"""Stream of what was received over OpenTelemetry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +101,8 @@ def all_streams(ctx: RunContext) -> list[LogStream]:
         add(stream["logGroup"], stream["logStream"], stream["createdAt"])
     for sessions in evaluations.session_log_groups(ctx.store.read):
         add(sessions["logGroup"], "", sessions["at"])
+    if ctx.store.arrivals.has_spans():
+        add(SPANS, RECEIVED, None)
     return [LogStream(group=group, name=name, created=at) for (group, name), at in sorted(created_at.items())]
 
 
@@ -150,6 +158,11 @@ def received_documents(
         session_keys=session_keys,
         trace_ids=trace_ids,
     )
+
+
+def root_spans(ctx: RunContext, trace_ids: Iterable[str]) -> dict[str, str]:
+    """The outermost span of each received trace, by trace ID."""
+    return ctx.store.arrivals.root_spans(trace_ids)
 
 
 def create_stream(ctx: RunContext, group: str, stream: str = "") -> None:

@@ -18,10 +18,10 @@ from proctor.store.database import KEEP, Connection, Row, Transaction, extended
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import split_long_text
 from proctor.store.sealer import DataKeys
-from proctor.store.tables import EvaluatorDefinitionRow, OnlineConfigRow, clean
+from proctor.store.tables import DefinedResourceRow, EvaluatorDefinitionRow, OnlineConfigRow, clean
 from proctor.store.writer import is_alive, timestamp
 
-EVALUATORS, CONFIGS = "evaluator_definitions", "online_configs"
+EVALUATORS, CONFIGS, RESOURCES = "evaluator_definitions", "online_configs", "defined_resources"
 _ENABLED = f'SELECT "id", "documentJson" FROM "{CONFIGS}" WHERE "enabled" = ?'
 PAGE = 500
 MOST_TAGS = 50
@@ -66,6 +66,13 @@ class OnlineConfig(OnlineConfigRow):
 
     document: dict[str, Any]
     """`documentJson`, read; it was checked before it was stored."""
+
+
+class DefinedResource(DefinedResourceRow):
+    """An A/B test or a configuration bundle."""
+
+    document: dict[str, Any]
+    """`documentJson`, read."""
 
 
 class _Document(TypedDict):
@@ -319,6 +326,63 @@ class Definitions:
                 'DELETE FROM "resource_tags" WHERE "arn" = ? AND "key" = ?', [(arn, key) for key in names]
             )
         )
+
+    def create_resource(self, row: JsonMap, document: JsonMap, token: Token) -> DefinedResource:
+        """Create a resource of the kind that its row names."""
+        new_id = str(row["id"])
+
+        def work(connection: Connection) -> None:
+            named = (row["kind"], row["name"])
+            if connection.rows(f'SELECT 1 FROM "{RESOURCES}" WHERE "kind" = ? AND "name" = ?', named):
+                raise Contradiction(
+                    f"the name {row['name']} is taken\nChoose another, or delete the one that has it."
+                )
+            connection.insert(RESOURCES, {**row, "documentJson": ""})
+            change_row(connection, RESOURCES, new_id, long_json(connection, "documentJson", document))
+
+        stored_id = self._once(token, new_id, str(row["createdAt"]), work)
+        return self.resource(str(row["kind"]), stored_id)
+
+    def update_resource(
+        self, row: DefinedResource, values: JsonMap, document: JsonMap, token: Token
+    ) -> DefinedResource:
+        """Change a resource. Raises a `Contradiction` if it has changed since `row` was read."""
+
+        def work(connection: Connection) -> None:
+            now = connection.rows(f'SELECT "updatedAt" FROM "{RESOURCES}" WHERE "id" = ?', (row["id"],))
+            if [each["updatedAt"] for each in now] != [row["updatedAt"]]:
+                raise Contradiction(f"{row['id']} was changed meanwhile\nRead it again.")
+            columns = long_json(connection, "documentJson", document)
+            change_row(connection, RESOURCES, row["id"], {**values, **columns})
+
+        self._once(token, row["id"], str(values["updatedAt"]), work)
+        return self.resource(row["kind"], row["id"])
+
+    def delete_resource(self, resource_id: str) -> None:
+        """Delete a resource."""
+        self._transaction(lambda connection: delete_row(connection, RESOURCES, resource_id))
+
+    def resource(self, kind: str, resource_id: str) -> DefinedResource:
+        """One resource of a kind."""
+        rows = self._read.rows(
+            DefinedResourceRow,
+            f'SELECT * FROM "{RESOURCES}" WHERE "kind" = ? AND "id" = ?',
+            (kind, resource_id),
+        )
+        if not rows:
+            raise NotFound(f"there is no {kind} {resource_id}")
+        (row,) = self._read.with_long_texts(rows)
+        return extended(DefinedResource, row, document=json.loads(row["documentJson"]))
+
+    def resources(self, kind: str, *, after: str = "", limit: int = 100) -> list[DefinedResource]:
+        """The resources of a kind by id."""
+        rows = self._read.rows(
+            DefinedResourceRow,
+            f'SELECT * FROM "{RESOURCES}" WHERE "kind" = ? AND "id" > ? ORDER BY "id" LIMIT ?',
+            (kind, after, limit),
+        )
+        read = self._read.with_long_texts(rows)
+        return [extended(DefinedResource, row, document=json.loads(row["documentJson"])) for row in read]
 
     def _once(self, token: Token, resource_id: str, at: str, work: Callable[[Connection], None]) -> str:
         return once(self._transaction, token, resource_id, at, work)

@@ -40,6 +40,16 @@ class NewScore(TypedDict):
     at: str
 
 
+class ComparedScore(TypedDict):
+    """The mean score of a session in a line, with the attributes of the session."""
+
+    evaluator: str
+    dimension: str
+    value: float
+    at: str
+    attributesJson: str
+
+
 class LineSummary(TypedDict):
     """How many sessions a line has, and when the last of them was evaluated."""
 
@@ -72,6 +82,16 @@ class Drift:
             'AND d."sessionId" = c."scoredSessionId") '
             'GROUP BY c."evaluator", c."dimension", c."scoredSessionId" ORDER BY 5, 3 LIMIT ?',
             (run_id, after, config_id, MOST_NEW),
+        )
+
+    def scores_of(self, config_id: str) -> list[ComparedScore]:
+        """The scores of all sessions that a configuration has evaluated, in their order."""
+        return self._read.rows(
+            ComparedScore,
+            'SELECT d."evaluator", d."dimension", d."value", d."at", s."attributesJson" '
+            'FROM "drift_scores" d JOIN "sessions" s ON s."id" = d."sessionId" '
+            'WHERE d."configId" = ? ORDER BY d."evaluator", d."dimension", d."position"',
+            (config_id,),
         )
 
     def finished_up_to(self, run_id: str) -> int:

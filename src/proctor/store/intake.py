@@ -286,6 +286,22 @@ class ReceivedSpans:
                 sessions.setdefault(trace_id, {})[session_id] = None
         return list(dict.fromkeys(each for trace_id in ordered for each in sessions.get(trace_id, ())))
 
+    def root_spans(self, trace_ids: Iterable[str]) -> dict[str, str]:
+        """The first span without a parent of each trace, by trace id; traces without one are missing."""
+        roots: dict[str, str] = {}
+        for chunk in id_pages(sorted(set(trace_ids))):
+            for trace_id, span_id in self._read.pairs(
+                'SELECT "traceId", "spanId" FROM "arrivals" WHERE "part" = \'span\' AND "parentId" = \'\' '
+                f'AND "traceId" IN ({places(chunk)}) ORDER BY "startedNano", "spanId"',
+                chunk,
+            ):
+                roots.setdefault(trace_id, span_id)
+        return roots
+
+    def has_spans(self) -> bool:
+        """Whether any span was received."""
+        return bool(self._read.rows(Row, 'SELECT 1 FROM "arrivals" WHERE "part" = \'span\' LIMIT 1'))
+
     def documents(self, session_id: str) -> Iterator[Document]:
         """The documents that a session was built from."""
         contents = self._read.values(

@@ -41,6 +41,7 @@ ROW_IDS: Mapping[str, tuple[str, ...]] = {
     "datasets": ("id",),
     "dataset_examples": ("datasetId", "version", "position"),
     "recommendations": ("id",),
+    "defined_resources": ("id",),
     "arrivals": ("traceId", "spanId", "part"),
     "log_events": ("logGroup", "logStream", "position"),
     "annotations": ("sessionId", "id"),

@@ -46,6 +46,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "datasets": ("description",),
     "dataset_examples": ("contentJson",),
     "recommendations": ("description", "requestJson", "resultJson"),
+    "defined_resources": ("description", "documentJson"),
     "arrivals": ("data",),
     "log_events": ("message",),
     "annotations": ("text",),

@@ -579,6 +579,19 @@ class RecommendationRow(TypedDict):
     updatedAt: str
 
 
+class DefinedResourceRow(TypedDict):
+    """An A/B test or a configuration bundle of a server."""
+
+    id: str
+    kind: str
+    name: str
+    description: str
+    documentJson: str
+    documentJsonBlob: NotRequired[str | None]
+    createdAt: str
+    updatedAt: str
+
+
 class ClientTokenRow(TypedDict):
     """The idempotency token of one request."""
 
@@ -680,6 +693,7 @@ ROWS: dict[str, type] = {
     "dataset_versions": DatasetVersionRow,
     "dataset_examples": DatasetExampleRow,
     "recommendations": RecommendationRow,
+    "defined_resources": DefinedResourceRow,
     "resource_tags": ResourceTagRow,
     "client_tokens": ClientTokenRow,
     "arrivals": ArrivalRow,

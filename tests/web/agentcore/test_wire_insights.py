@@ -4,7 +4,7 @@ import json
 
 import wire_server
 from test_wire_jobs import GROUP, SOURCE, ended
-from wire_spans import spans, tool_span_id, trace_id
+from wire_spans import root_span_id, spans, tool_span_id, trace_id
 
 from proctor.jobs.evaluation.results import all_insights, results_of
 from proctor.testing import eventually
@@ -124,6 +124,8 @@ def test_what_the_judge_left_out_is_not_said_and_long_texts_are_cut(serve):
     assert sorted(kind["clusterId"] for kind in kinds.values()) == [1, 2]
     (cause,) = kinds["tool schema"]["rootCauses"]
     (session,) = cause["affectedSessions"]
+    (failure,) = session["failureSpans"]
+    assert (failure["traceId"], failure["spanId"]) == (trace_id("s-1"), root_span_id("s-1"))
     told = [cause[name] for name in ("name", "rootCause", "recommendation")]
     told += [session[name] for name in ("explanation", "fixType", "recommendation")]
     assert set(told) == {"not said"}

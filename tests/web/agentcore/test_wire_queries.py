@@ -261,3 +261,27 @@ def test_a_query_has_ended_when_it_could_be_stopped(lines):
     refusal = refused(lines.stop_query, queryId=start(lines))
     expected = ("InvalidParameterException", "The query has already ended: its results can be read.")
     assert (refusal.code, refusal.message) == expected
+
+
+def test_received_spans_can_be_filtered_and_read_like_other_log_events(filled):
+    window = {"startTime": (NOW - 3600) * 1000, "endTime": (NOW + 60) * 1000}
+
+    first = filled.logs.filter_log_events(
+        logGroupName=SPANS, filterPattern='"s-1"', limit=count_of("s-1") - 1, **window
+    )
+    rest = filled.logs.filter_log_events(
+        logGroupName=SPANS, filterPattern='"s-1"', nextToken=first["nextToken"], **window
+    )
+    read = filled.logs.get_log_events(logGroupName=SPANS, logStreamName="otel-rt-logs", startFromHead=True)
+
+    found = [json.loads(event["message"])["spanId"] for event in (*first["events"], *rest["events"])]
+    assert len(rest["events"]) == 1
+    assert sorted(found) == sorted(span["spanId"] for span in spans("s-1"))
+    assert len(read["events"]) == count_of("s-1") + count_of("s-2")
+
+
+def test_an_operation_of_the_service_that_is_not_here_is_refused_with_a_sentence(filled):
+    refusal = refused(filled.control.list_gateways)
+
+    assert (refusal.code, refusal.status) == ("UnknownOperationException", 404)
+    assert refusal.message.startswith("GET /gateways/ is no operation of this server.")

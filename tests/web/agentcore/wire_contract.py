@@ -55,6 +55,7 @@ UNMODELLED = {
         "MissingAuthenticationTokenException",
         "IncompleteSignatureException",
     ),
+    404: ("UnknownOperationException",),
     413: ("RequestEntityTooLargeException",),
 }
 """What every signed service may say, whatever its model lists."""

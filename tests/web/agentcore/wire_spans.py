@@ -14,6 +14,10 @@ def trace_id(session, turn=0):
     return hex_of(f"{session} turn {turn}", 32)
 
 
+def root_span_id(session, turn=0):
+    return hex_of(f"{session} turn {turn}", 16)
+
+
 def tool_span_id(session, turn, number):
     return hex_of(f"{session} turn {turn} tool {number}", 16)
 
@@ -23,7 +27,7 @@ def spans(session, turns=(("What is 15 + 27?", "It is 42.", ("calculator",)),), 
     found = []
     for turn, (asked, answered, tools) in enumerate(turns):
         at = NANOSECONDS + turn * 10**10
-        root = hex_of(f"{session} turn {turn}", 16)
+        root = root_span_id(session, turn)
         trace = trace_id(session, turn)
         talk = {
             "gen_ai.operation.name": "invoke_agent",
