@@ -275,7 +275,7 @@ NO_BATCH = f"{ACCOUNT}:batch-evaluate/none-0123456789"
             ),
             {
                 f"{IN_PROMPT}.systemPrompt": (
-                    "Member must contain the text: configuration bundles are not kept by this server"
+                    "Member must contain the text: recommendations are not read from or written to bundles"
                 ),
                 f"{IN_PROMPT}.agentTraces.batchEvaluation.batchEvaluationArn": NO_EVALUATION,
                 f"{IN_PROMPT}.evaluationConfig.evaluators.1.member.evaluatorArn": NO_EVALUATOR,
