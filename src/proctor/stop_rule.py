@@ -86,8 +86,8 @@ def stop_lines(state: StopState) -> list[str]:
         tasks = plural(interval["tasks"], state["unit"])
         lines.append(f"  {interval['name']:<{width}}  {value}  ({limits}), {tasks}")
     lines += [
-        f"{'undecided' if each['outcome'] == 'open' else 'decided'}: {each['reason']}"
-        for each in state["decisions"]
+        f"{'undecided' if decision['outcome'] == 'open' else 'decided'}: {decision['reason']}"
+        for decision in state["decisions"]
     ]
     return lines
 

@@ -227,8 +227,8 @@ async def download(service: Service, request: Request) -> Response:
         row = await run_in_threadpool(service.datasets.dataset, dataset_id)
         examples = service.datasets.all_examples(row["id"], DRAFT if name == DRAFT_NAME else int(name))
         lines = (
-            json.dumps({**each["content"], "exampleId": each["id"]}, ensure_ascii=False) + "\n"
-            for each in examples
+            json.dumps({**example["content"], "exampleId": example["id"]}, ensure_ascii=False) + "\n"
+            for example in examples
         )
         return StreamingResponse(lines, media_type="application/x-ndjson")
 

@@ -240,8 +240,8 @@ def _builtin_config(service: Service, evaluator: Managed) -> JsonMap | None:
             "instructions": evaluator.instructions,
             "ratingScale": {
                 "numerical": [
-                    {"definition": each.definition, "value": each.value, "label": each.label}
-                    for each in evaluator.ratings
+                    {"definition": rating.definition, "value": rating.value, "label": rating.label}
+                    for rating in evaluator.ratings
                 ]
             },
             "modelConfig": {"bedrockEvaluatorModelConfig": {"modelId": service.judge}},

@@ -491,8 +491,8 @@ def _groups(service: Service, request: Members) -> list[str]:
         *([request["logGroupName"]] if "logGroupName" in request else []),
         *request.get("logGroupNames", []),
         *(
-            each.removesuffix(":*").rpartition("log-group:")[2]
-            for each in request.get("logGroupIdentifiers", [])
+            identifier.removesuffix(":*").rpartition("log-group:")[2]
+            for identifier in request.get("logGroupIdentifiers", [])
         ),
     ]
     if not named:

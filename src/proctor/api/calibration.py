@@ -316,7 +316,8 @@ def _judged_targets(
             target=target,
             human={who: _on(scale, opinion) for who, opinion in human.items()},
             machine=[
-                LabelValue(label=each.label, value=each.value) for each in scores[session, target, dimension]
+                LabelValue(label=score.label, value=score.value)
+                for score in scores[session, target, dimension]
             ],
             position=_place(sessions[session], target),
             length=_length(sessions[session], target),

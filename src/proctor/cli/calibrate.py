@@ -76,8 +76,8 @@ def _print(title: str, calibration: Calibration) -> None:
         ("judge mean", *_estimate(calibration.mean)),
         ("bias (judge − human)", *_estimate(calibration.bias)),
         *(
-            (f"error correlation with {each.by}", *_estimate(each.correlation))
-            for each in calibration.leanings
+            (f"error correlation with {bias.by}", *_estimate(bias.correlation))
+            for bias in calibration.leanings
         ),
         ("test–retest agreement", *_rate(calibration.retest)),
         ("judge noise (SD)", *_estimate(Estimate(value=_root(calibration.noise_variance)))),

@@ -292,8 +292,8 @@ def power(
                 "tasks": tasks,
                 "detectable": detectable,
                 "designs": [
-                    {"repeats": each.repeats or 1, "tasks": each.tasks, "note": each.note}
-                    for each in analysis.designs
+                    {"repeats": design.repeats or 1, "tasks": design.tasks, "note": design.note}
+                    for design in analysis.designs
                 ],
                 "note": analysis.note,
             }
@@ -306,8 +306,8 @@ def power(
     )
     print(f"{printable(baseline)}: {count(tasks, 'task')}{could} ({power_:.0%} power, 95% confidence)")
     rows = [
-        (each.repeats or 1, "–" if each.tasks is None else f"{each.tasks:,}", printable(each.note))
-        for each in analysis.designs
+        (design.repeats or 1, "–" if design.tasks is None else f"{design.tasks:,}", printable(design.note))
+        for design in analysis.designs
     ]
     print(
         f"Tasks needed to detect {find_metric(metric).say_change(abs(detect)).lstrip('+')}, paired by task:"

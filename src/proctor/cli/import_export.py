@@ -198,8 +198,8 @@ def _print_result(done: ImportResult, *, as_json: bool) -> int:
                 "unreadable": done.unreadable_count,
                 "passedOver": done.passed_over,
                 "problems": [
-                    {"path": each.path, "line": each.line or None, "problem": each.problem}
-                    for each in done.unreadable
+                    {"path": record.path, "line": record.line or None, "problem": record.problem}
+                    for record in done.unreadable
                 ],
             }
         )

@@ -181,14 +181,21 @@ def _show(result: MiningResult, *, dry_run: bool) -> None:
     titles = {each.commit: each.title for each in result.candidates}
     if dry_run:
         rows = [
-            (each.commit[:10], each.date[:10], len(each.source), len(each.tests), each.lines, each.title)
-            for each in result.candidates
+            (
+                candidate.commit[:10],
+                candidate.date[:10],
+                len(candidate.source),
+                len(candidate.tests),
+                candidate.lines,
+                candidate.title,
+            )
+            for candidate in result.candidates
         ]
         print_table(("COMMIT", "DATE", "FILES", "TESTS", "LINES", "TITLE"), rows)
     else:
         tasks = [
-            (each.folder, len(each.fail_to_pass), len(each.pass_to_pass), titles[each.commit])
-            for each in result.tasks
+            (task.folder, len(task.fail_to_pass), len(task.pass_to_pass), titles[task.commit])
+            for task in result.tasks
         ]
         print_table(("TASK", "TO FIX", "TO KEEP", "TITLE"), tasks)
     reasons = Counter(each.reason.partition(":")[0] for each in result.rejected)

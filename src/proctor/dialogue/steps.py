@@ -438,8 +438,8 @@ async def _passages(url: str, model: str, texts: Sequence[str]) -> Sequence[Sequ
 async def _embeddings(url: str, model: str, texts: Sequence[str]) -> list[list[float]]:
     answer = await _post(url, {"model": model, "input": list(texts)})
     vectors = [
-        [as_number(number) or 0.0 for number in as_sequence(each.get("embedding"))]
-        for each in maps_in(answer.get("data"))
+        [as_number(number) or 0.0 for number in as_sequence(entry.get("embedding"))]
+        for entry in maps_in(answer.get("data"))
     ]
     if len(vectors) != len(texts) or not all(vectors):
         raise WorldError(

@@ -187,8 +187,12 @@ class SideTools:
     async def exchange(self, text: str, requests: Sequence["ToolRequest"], number: int) -> list[JsonObject]:
         """Execute the calls of a model's answer; the messages that its next request contains."""
         calls = [
-            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
-            for each in requests
+            {
+                "id": request.id,
+                "type": "function",
+                "function": {"name": request.name, "arguments": request.arguments},
+            }
+            for request in requests
         ]
         messages: list[JsonObject] = [{"role": "assistant", "content": text, "tool_calls": calls}]
         for request in requests:
@@ -547,7 +551,7 @@ def _expressions(spec: ToolSpec) -> Iterator[tuple[str, str]]:
     if "returns" in spec:
         yield "returns", spec["returns"]
     yield from (
-        (f"set {place}", text) for place, text in spec.get("set", {}).items() if isinstance(text, str)
+        (f"set {target}", text) for target, text in spec.get("set", {}).items() if isinstance(text, str)
     )
     for path in (*spec.get("set", {}), *spec.get("delete", ())):
         # The root of a path is a name of the state too.

@@ -264,7 +264,9 @@ class ExpectationEvaluator:
 def criterion_of(document: JsonMap) -> Criterion:
     """The criterion of an item's plain document."""
     known: dict[str, Any] = {
-        each.name: document[each.name] for each in fields(Criterion) if document.get(each.name) is not None
+        setting.name: document[setting.name]
+        for setting in fields(Criterion)
+        if document.get(setting.name) is not None
     }
     return Criterion(**{**known, "labels": tuple(texts_in(document, "labels"))})
 

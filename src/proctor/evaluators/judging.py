@@ -251,8 +251,8 @@ def _scales(dimensions: Sequence[ScoreDimension]) -> list[str]:
     if len(dimensions) == 1 and not dimensions[0].name:
         return [f"Rate with exactly one of these labels:\n{dimensions[0].scale.label_list}"]
     return [
-        f"{each.name}: {each.instruction}\nRate it with exactly one of these labels:\n{each.scale.label_list}"
-        for each in dimensions
+        f"{part.name}: {part.instruction}\nRate it with exactly one of these labels:\n{part.scale.label_list}"
+        for part in dimensions
     ]
 
 
@@ -405,7 +405,8 @@ async def verdicts(
 
     votes = await together([vote(voter) for voter in voters])
     scores = [
-        _aggregate(replace(about, dimension=each.name), each.scale, votes) for each in question.dimensions
+        _aggregate(replace(about, dimension=dimension.name), dimension.scale, votes)
+        for dimension in question.dimensions
     ]
     # Cost and tokens belong to the call, which all dimensions share: they are set once.
     return [usage.bill(scores[0]), *scores[1:]]

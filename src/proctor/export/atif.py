@@ -56,7 +56,7 @@ def trajectory_of(session: Session) -> JsonObject:
                     "version": session.agent_version or UNKNOWN,
                     "model_name": session.model or None,
                     "tool_definitions": [
-                        {"type": "function", "function": dict(each)} for each in session.tools
+                        {"type": "function", "function": dict(tool)} for tool in session.tools
                     ],
                 }
             ),

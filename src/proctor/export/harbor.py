@@ -71,7 +71,9 @@ def reward_of(session: Session) -> float:
     success."""
     for names in ("reward", "hidden tests", "check: "):
         values = [
-            one.value for one in session.scores if one.evaluator.startswith(names) and one.value is not None
+            score.value
+            for score in session.scores
+            if score.evaluator.startswith(names) and score.value is not None
         ]
         if values:
             return sum(values) / len(values)

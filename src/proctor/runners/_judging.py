@@ -167,8 +167,8 @@ async def attribute_failure(
             f"{names.get(side, 'User')}: {as_one_turn(text, ('Agent', 'User'))}" for side, text in lines
         ),
         "calls": "\n".join(
-            f"{names.get(each.side, 'User')}: {call_text(each.tool, each.arguments)} → {each.result[:500]}"
-            for each in world.actions
+            f"{names.get(call.side, 'User')}: {call_text(call.tool, call.arguments)} → {call.result[:500]}"
+            for call in world.actions
         )
         or "(none)",
         "failures": "\n".join(failures),
@@ -192,8 +192,8 @@ def dialogue_evidence_of(
 ) -> Evidence:
     """A dialogue as evidence: the side under test is the assistant."""
     messages = [
-        Message(role="assistant" if one.side == under_test else "user", content=one.text, name=one.side)
-        for one in history
+        Message(role="assistant" if turn.side == under_test else "user", content=turn.text, name=turn.side)
+        for turn in history
     ]
     traces, before = list[Trace](), list[Message]()
     for message in messages:

@@ -391,8 +391,8 @@ def _evaluate(node: ast.expr, scope: RuleScope) -> Scalar | Group:
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             sides = [left, *comparators]
             return all(
-                _compares(op, one, other, scope)
-                for one, op, other in zip(sides, ops, sides[1:], strict=False)
+                _compares(op, side, other, scope)
+                for side, op, other in zip(sides, ops, sides[1:], strict=False)
             )
         case ast.Call(func=ast.Name(id=name), args=args):
             return _called(name, args, scope)

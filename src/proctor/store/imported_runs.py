@@ -542,8 +542,8 @@ def _files(connection: Connection, run_id: str) -> dict[str, ImportedFile]:
     (row,) = connection.rows('SELECT "optionsJson" FROM "batches" WHERE "runId" = ?', (run_id,))
     files = as_map(json.loads(row["optionsJson"]), "files")
     return {
-        key: ImportedFile(key=key, path=as_text(each, "path"), digest=as_text(each, "digest"))
-        for key, each in files.items()
+        key: ImportedFile(key=key, path=as_text(file, "path"), digest=as_text(file, "digest"))
+        for key, file in files.items()
     }
 
 

@@ -226,8 +226,8 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
         "runId": [""] * count,
         "id": [each["id"] for each in sessions],
         "digest": [
-            json.dumps([each["agent"], each["model"], task])
-            for each, task in zip(sessions, tasks, strict=True)
+            json.dumps([session["agent"], session["model"], task])
+            for session, task in zip(sessions, tasks, strict=True)
         ],
         "repeat": [1] * count,
         "runner": [""] * count,

@@ -179,7 +179,7 @@ def tools_of_request(request: str) -> list[OfferedTool]:
         return []
     offered = body.get("tools") if isinstance(body, dict) else None
     offered_tools = [
-        each.get("function", each) for each in offered or () if isinstance(offered, list) and _is_map(each)
+        tool.get("function", tool) for tool in offered or () if isinstance(offered, list) and _is_map(tool)
     ]
     return [
         {

@@ -76,7 +76,7 @@ class EvaluationLines:
             judge=str(document.get("judge") or ""),
             votes=as_whole_number(document.get("votes")) or 1,
             ground_truth=[
-                str(each["dataset"]) for each in maps_in(document.get("groundTruth")) if "dataset" in each
+                str(entry["dataset"]) for entry in maps_in(document.get("groundTruth")) if "dataset" in entry
             ],
             completed=results.completed,
             in_progress=results.in_progress,

@@ -358,7 +358,9 @@ def _unknown(word: str, candidates: Sequence[Candidate], categories: Mapping[str
     names = {name: name for name in (*(each.name for each in candidates), *categories)}
     # Compare without provider and tag, which users leave out.
     names |= {
-        each.name.partition("/")[2].partition(":")[0]: each.name for each in candidates if "/" in each.name
+        candidate.name.partition("/")[2].partition(":")[0]: candidate.name
+        for candidate in candidates
+        if "/" in candidate.name
     }
     near = dict.fromkeys(names[each] for each in get_close_matches(word, names, n=3, cutoff=0.5))
     hint = f"Did you mean {' or '.join(f'`{each}`' for each in near)}? " if near else ""
@@ -438,7 +440,7 @@ class ModelSupply:
         if is_loopback(endpoint.base_url):
             # A server on this machine lists every model it has.
             if self.discovered and any(
-                each.name.startswith(f"{endpoint.provider}/") for each in self.discovered.models
+                model.name.startswith(f"{endpoint.provider}/") for model in self.discovered.models
             ):
                 return None
             if endpoint.provider in ("ollama", "lmstudio"):

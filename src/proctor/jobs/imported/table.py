@@ -803,7 +803,7 @@ def _opened(
             copy = stack.enter_context(Store(str(Path(folder) / "table.db")))
             stem = sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip(".-")[:100] or "table"
             run_id = next(
-                each for each in (stem, *(f"{stem}-{n}" for n in range(2, 100))) if each not in used
+                name for name in (stem, *(f"{stem}-{n}" for n in range(2, 100))) if name not in used
             )
             used.add(run_id)
             import_table(copy, [path], run_id, now, columns=columns)
