@@ -562,3 +562,23 @@ def test_a_run_in_which_nothing_succeeded_says_so(library):
     assert run.status == "completed"
     assert repr(run).endswith("completed: 0 of 2 succeeded>")
     assert any("none of the 2 items succeeded" in notice.text for notice in run.notices)
+
+
+def test_imported_sessions_are_found_evaluated_and_asked_again(library):
+    examples = Path(__file__).parents[2] / "examples"
+    imported = library.import_traces(examples / "evaluation" / "sessions.jsonl")
+
+    with library.open_store() as store:
+        asked = store.sessions(service="travel.DEFAULT", text="oslo", until="2026-01-02")
+    scored = library.evaluate(service="travel.DEFAULT", evaluators=[lambda evidence: len(evidence.messages)])
+    again = library.run(items=[proctor.Item(prompt=one.input) for one in asked], model=lambda _: "yes")
+
+    assert (len(imported), {one.external_id for one in asked}) == (6, {"oslo-1", "oslo-2"})
+    assert scored.summary()["itemCount"] == 6
+    assert {item.prompt for item in again.items()} == {one.input for one in asked} != {""}
+    with pytest.raises(UsageError, match="sessions have no filter 'servce'"):
+        store.sessions(servce="shop")
+    with pytest.raises(UsageError, match="no session matches"):
+        library.evaluate(service="nobody", evaluators=["Helpfulness"])
+    with pytest.raises(UsageError, match="either sessions or filters"):
+        library.evaluate(evaluators=["Helpfulness"])

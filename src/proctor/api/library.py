@@ -29,6 +29,7 @@ from proctor.api.callables import (
 from proctor.api.handles import Retry, Run
 from proctor.api.review import Comment, Feedback, read_feedback
 from proctor.api.runs import SILENT, Observer, ReadPlan, RunControl, RunResult, outside_of_any_loop, waited
+from proctor.api.session_search import FILTERS, SessionFilter, SessionSearch
 from proctor.api.sessions import RunItem, RunSession, find_session
 from proctor.batch import lifecycle
 from proctor.bootstrap import now, open_context
@@ -58,6 +59,7 @@ __all__ = [
     "continue_session",
     "evaluate",
     "import_table",
+    "import_traces",
     "open_store",
     "power",
     "rank",
@@ -363,8 +365,8 @@ def continue_session(
 
 
 async def evaluate_async(
-    sessions: "Run | str | Sequence[str]",
-    evaluators: "Sequence[str | EvaluatorFunction]",
+    sessions: "Run | str | Sequence[str | RunSession] | None" = None,
+    evaluators: "Sequence[str | EvaluatorFunction]" = (),
     *,
     judge: "str | ModelFunction" = "",
     workers: int | None = None,
@@ -375,10 +377,11 @@ async def evaluate_async(
     progress: bool | None = None,
     **options: object,
 ) -> Run:
-    """Evaluate a run (a handle or an id), or sessions by id; returns the evaluation with its scores.
+    """Evaluate a run (a handle or an id), sessions, or those of a filter; returns the evaluation with scores.
 
+    Without `sessions`, `options` has the filters of `ProctorStore.sessions`: `service="shop", since="7d"`.
     `evaluators` are names, where built-in ones may omit `Builtin.`, or functions. `judge` is the model that
-    they ask, by name or as a function. `options` are further members of the evaluation request, such as
+    they ask, by name or as a function. Other `options` are further members of the evaluation request, such as
     `votes` or `groundTruth`; `workers`, `engine` and `ray_address`: as in `run`. `evaluate_async` is to
     be awaited; `evaluate` waits.
     """
@@ -386,10 +389,26 @@ async def evaluate_async(
     ctx = opened.context
     if engine is not None:
         ctx.engine = _checked_engine(engine, ray_address)
+    filters = {name: options.pop(name) for name in FILTERS if name in options}
+    if (sessions is None) == (not filters):
+        raise UsageError(
+            "evaluate needs either sessions or filters of sessions\n"
+            'Example: evaluate(service="shop", since="7d", evaluators=["Helpfulness"]).'
+        )
+    if not evaluators:
+        raise UsageError('evaluate needs evaluators\nExample: evaluators=["Helpfulness"].')
+    if sessions is None:
+        sessions = SessionSearch(ctx).ids(SessionFilter.make(**filters))
+        if not sessions:
+            raise UsageError("no session matches\nLoosen the filters.")
     if isinstance(sessions, Run | str):
         source: dict[str, object] = {"runIds": [opened.run(str(getattr(sessions, "id", sessions))).id]}
     else:
-        source = {"sessionIds": [opened.session(each).id for each in sessions]}
+        source = {
+            "sessionIds": [
+                each.id if isinstance(each, RunSession) else opened.session(each).id for each in sessions
+            ]
+        }
     if judge:
         options["judge"] = model_name(judge, ctx.functions.models)
     plan = _evaluation_plan(source, evaluators, ctx, **options)
@@ -447,6 +466,31 @@ def import_table(
     return opened.handle(imported.run_id)
 
 
+def import_traces(
+    path: "str | Path | Sequence[str | Path]",
+    kind: str = "auto",
+    *,
+    run: str = "",
+    service: str = "",
+    store: "str | ProctorStore | None" = None,
+    home: str | Path | None = None,
+) -> list[RunSession]:
+    """Import the sessions in files or folders of traces and return them; importing again replaces.
+
+    `kind` is a format of `proctor import`; by default that of each file is detected. With `run`, the sessions
+    become items of that run. `service` is that of sessions that name none.
+    """
+    # Reading traces is needed here only.
+    from proctor.api import intake
+
+    opened = opened_store(store, home)
+    paths = [Path(path)] if isinstance(path, str | Path) else list(map(Path, path))
+    imported = intake.import_files(opened.context, paths, kind, service=service, run_id=run)
+    for problem in imported.unreadable:
+        opened.context.info(str(problem))
+    return [opened.session(session_id) for session_id in imported.session_ids]
+
+
 def open_store(url: str = "", *, home: str | Path | None = None) -> "ProctorStore":
     """The store of the environment, or the one at `url`, to read and resume its runs."""
     return opened_store(url, home)
@@ -485,6 +529,16 @@ class ProctorStore:
     def run(self, run_id: str) -> Run:
         """The run of this id, or of the beginning of one."""
         return self.handle(str(self.context.store.read.batch(run_id, now())["runId"]))
+
+    def sessions(self, *, limit: int = 1000, **filters: object) -> list[RunSession]:
+        """The sessions of any origin that match all filters, newest first.
+
+        Filters are the options of `proctor sessions list`: `service`, `agent`, `version`, `prompt`, `model`,
+        `status`, `run`, `job`, `tool`, `score`, `label`, `tag` (a text or several), `since`, `until`, `cost`,
+        `tokens`, `seconds`, `text` and `judges`.
+        """
+        ids = SessionSearch(self.context).ids(SessionFilter.make(**filters), limit=limit)
+        return [self.session(session_id) for session_id in ids]
 
     def session(self, session_id: str) -> RunSession:
         """The session of this id, or of the beginning of one."""

@@ -97,6 +97,9 @@ class SessionFilter:
         )
 
 
+FILTERS = tuple(each.name for each in fields(SessionFilter))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession(CamelJson):
     """A session in a list."""

@@ -267,6 +267,11 @@ class RunSession(Record):
         return [event for event in self.transcript if isinstance(event, ToolCall)]
 
     @property
+    def input(self) -> str:
+        """The first message of a user; empty when there is none."""
+        return next((each.content for each in self.messages if each.role == "user"), "")
+
+    @property
     def answer(self) -> str:
         """The last message of the assistant; empty when there is none."""
         return next((each.content for each in reversed(self.messages) if each.role == "assistant"), "")
