@@ -15,6 +15,7 @@ from proctor.stats.agreement import (
     LabelValue,
     calibrate,
     corrected_mean,
+    labels_for_width,
     mean_of_targets,
 )
 
@@ -232,6 +233,37 @@ def test_a_judge_that_rates_the_labeled_sessions_otherwise_is_named():
     estimate = corrected_mean(judged, pairs_of(human, human), lo=1, hi=5)
 
     assert "the correction may not carry over" in estimate.note
+
+
+def test_so_many_labels_as_are_said_to_be_needed_narrow_the_mean_to_the_width():
+    """A scale from 0 to 1 and a judge that is a bit too kind; 60 runs of 600 sessions, 40 of them labeled."""
+    rng, widths, width = np.random.default_rng(7), [], 0.08
+    for _ in range(60):
+        human = rng.choice([0, 0.25, 0.5, 0.75, 1], 600, p=[0.1, 0.1, 0.2, 0.3, 0.3])
+        judge = np.clip(human + rng.choice([-0.25, 0, 0.25], 600, p=[0.1, 0.5, 0.4]), 0, 1)
+        pairs = pairs_of(human, judge)
+        names = {pair.session for pair in pairs}
+
+        more, text = labels_for_width(judge, pairs[:40], lo=0, hi=1, width=width, evaluated=names)
+
+        assert text == f"about {more} more labels narrow it to a width of 0.08"
+        estimate = corrected_mean(judge, pairs[: 40 + more], lo=0, hi=1, evaluated=names)
+        widths.append(estimate.high - estimate.low)
+
+    assert np.mean(widths) == pytest.approx(width, rel=0.03)
+
+
+def test_why_no_number_of_labels_can_be_named():
+    judge = np.array([float(n % 2) for n in range(100)])
+    pairs = pairs_of([1.0 - value if n % 5 == 0 else value for n, value in enumerate(judge)], judge)
+
+    def needed(count, width):
+        return labels_for_width(judge, pairs[:count], lo=0, hi=1, width=width)
+
+    assert needed(15, 0.1) == (None, "5 more labels until the mean can be corrected")
+    assert needed(30, 0.9) == (0, "the interval is as narrow as wanted")
+    assert needed(30, 0.01) == (None, "these sessions are too few for such a width, however many are labeled")
+    assert needed(100, 0.01) == (None, "all sessions are labeled: only more sessions narrow the interval")
 
 
 @pytest.mark.parametrize(

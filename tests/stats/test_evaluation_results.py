@@ -28,7 +28,7 @@ from proctor.stats.evaluation import (
 )
 from proctor.stats.intervals import Estimate
 from proctor.store import RetrySelection
-from proctor.store.annotations import CalibrationRecord
+from proctor.store.annotations import CalibrationRecord, Label
 from stocked import add_batch, finish_item
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -245,6 +245,18 @@ def test_a_calibration_with_labels_of_the_sessions_few_labels_or_another_scale(s
     outside = judged_again(store, [[float(n % 5)] for n in range(40)])
     assert outside.corrected.value is None
     assert outside.correction.startswith("Calibration: Values lie outside the scale 0 to 1")
+
+
+def test_labels_correct_an_average_at_once_when_there_are_more_than_in_the_calibration(store):
+    calibrated(store, [["a", 1.0, 1.0]])
+    judged(store, [[float(n % 2)] for n in range(40)], level="session")
+    for n in range(30):
+        store.save_label(Label(session_id=f"id{n}", evaluator="tone", who="ann", target="t0", value=1.0), NOW)
+
+    (found,) = results_of(store, "job").summaries
+
+    assert (found.average.value, found.corrected.value) == (0.5, 1.0)
+    assert found.corrected.method == "rectified by labeled sessions"
 
 
 def test_noise_measured_by_a_calibration_counts_where_each_target_has_one_vote(store):

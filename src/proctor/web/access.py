@@ -54,6 +54,9 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /sessions/{session_id}",
         "GET /api/sessions",
         "GET /api/session-ids",
+        "GET /labeling",
+        "GET /api/labeling",
+        "GET /api/labeling/progress",
         "GET /api/session-export",
         "GET /api/session-filters",
         "GET /evaluations",
@@ -119,6 +122,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/settings",
     ),
     LABEL: (
+        "POST /api/labeling",
         "POST /api/test-cases",
         "POST /api/test-cases/from-sessions",
         "POST /api/sessions/{session_id}/labels",

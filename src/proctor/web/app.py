@@ -63,6 +63,7 @@ ROUTERS: Sequence[Callable[[AppState], APIRouter]] = (
     new_evaluation.router,
     evaluations.router,
     labels.router,
+    labels.labeling_router,
     sessions.annotations_router,
     search.router,
     inventory.router,

@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
+from starlette.responses import Response
 
-from proctor.api import labels
+from proctor.api import labeling, labels
 from proctor.api.deprecated import OLD_NAMES_OF_JUDGES
 from proctor.api.evaluators import list_evaluators
 from proctor.api.labels import JudgeCalibrations, LabeledJudge, Rating
@@ -20,7 +21,7 @@ from proctor.web.evaluation_schemas import (
     LabelsAnswer,
 )
 from proctor.web.evaluations import estimate_shape
-from proctor.web.responses import ERRORS, with_deprecated
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import RowModel, SessionId
 from proctor.web.state import AppState
 
@@ -108,6 +109,77 @@ def router(site: AppState) -> APIRouter:
         """Computed from existing scores and labels; makes no model calls."""
         judges = calibrations.of(evaluator.replace("\0", ""))
         return JudgesAnswer(judges=list(map(judge_shape, judges)))
+
+    return routes
+
+
+class QueueRequest(RowModel, extra="forbid"):
+    """What somebody wants to label."""
+
+    evaluator: Annotated[Word, Field(min_length=1)]
+    dimension: Word = ""
+    author: Word = Field(default="", description="Ignored if the caller has a named token.")
+    order: labeling.QueueOrder = Field(
+        default="random", description="`unsure`: where votes or versions of the judge differ, first."
+    )
+    session_ids: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
+        default=[], max_length=labeling.MOST_QUEUED, description="Empty: all sessions with scores."
+    )
+    limit: Annotated[int, Field(ge=1, le=labeling.MOST_QUEUED)] = 100
+
+
+class LabelingEvaluator(RowModel):
+    """An evaluator whose scores can be labeled."""
+
+    evaluator: str
+    dimension: str
+
+
+class LabelingEvaluators(RowModel):
+    """Evaluators whose scores can be labeled."""
+
+    evaluators: list[LabelingEvaluator]
+
+
+def labeling_router(site: AppState) -> APIRouter:
+    """The Labeling page and its routes."""
+    routes = APIRouter(tags=["labels"], responses=ERRORS)
+    progress = labeling.LabelingProgressOf(site.context)
+
+    @routes.get("/labeling", include_in_schema=False)
+    def show_page(request: Request) -> Response:
+        return page(request, "labeling.html", title="Label sessions")
+
+    @routes.get("/api/labeling", summary="Evaluators whose scores can be labeled")
+    def evaluators() -> LabelingEvaluators:
+        pairs = labeling.evaluators_to_label(site.context)
+        return LabelingEvaluators(
+            evaluators=[LabelingEvaluator(evaluator=name, dimension=dimension) for name, dimension in pairs]
+        )
+
+    @routes.post("/api/labeling", summary="Sessions to label, one by one")
+    def queue(request: Request, wanted: QueueRequest) -> labeling.LabelingQueue:
+        """In the same order for everybody; without those that the caller has labeled. Scores are not told."""
+        return labeling.labeling_queue(
+            site.context,
+            wanted.evaluator,
+            dimension=wanted.dimension,
+            author=person_of(request.scope) or wanted.author,
+            order=wanted.order,
+            session_ids=wanted.session_ids,
+            limit=wanted.limit,
+        )
+
+    @routes.get("/api/labeling/progress", summary="Agreement of people, and the corrected mean so far")
+    def progress_so_far(
+        evaluator: Annotated[str, Query(min_length=1, max_length=500, pattern=r"^[^\x00]*$")],
+        dimension: Annotated[str, Query(max_length=500, pattern=r"^[^\x00]*$")] = "",
+        width: Annotated[
+            float | None, Query(gt=0, le=1e9, description="Wanted width of the interval of the mean.")
+        ] = None,
+    ) -> labeling.LabelingProgress:
+        """Computed from existing scores and labels; makes no model calls."""
+        return progress(evaluator, dimension, width=width)
 
     return routes
 

@@ -31,7 +31,7 @@ from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
 from proctor.jobs.evaluation.state import EvaluationState
 from proctor.json_values import JsonObject, as_number, without_empty
-from proctor.stats.agreement import CalibrationPair
+from proctor.stats.agreement import CalibrationPair, label_pairs
 from proctor.stats.evaluation import (
     EvaluationResults,
     EvaluatorResult,
@@ -117,14 +117,17 @@ def results_of(store: Store, run_id: str, *, has_key: bool = True) -> Evaluation
 
 
 def _calibration(read: StoreReader, run_id: str, key: Key) -> StoredCalibration | None:
-    """The newest calibration of a version of an evaluator; None: it has none."""
+    """The newest calibration of a version of an evaluator, or its labels if there are more; None: neither."""
     row = newest_calibration(read, *key)
-    if row is None:
-        return None
-    document = json.loads(row["documentJson"])
+    document = json.loads(row["documentJson"]) if row else {"pairs": [], "scale": None}
     pairs = [
         CalibrationPair(session=name, human=human, judge=judge) for name, human, judge in document["pairs"]
     ]
+    # Labels count at once, without judging again.
+    if len(labeled := label_pairs(read, *key)) > len(pairs):
+        pairs = labeled
+    if row is None and not pairs:
+        return None
     return StoredCalibration(
         pairs=pairs,
         scale=tuple(document["scale"]) if document["scale"] else None,
