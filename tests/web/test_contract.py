@@ -60,7 +60,8 @@ def test_every_operation_says_what_it_is_for(served):
     manual = " ".join(re.sub("<[^>]*>", " ", served.get("/api/docs").text).split())
     for words in (
         "GET /api/compare/items Tasks with different results in two groups Largest differences first.",
-        "Parameters run * list of string in query. The first is the baseline. metric * string in query",
+        "Parameters metric * string in query",
+        "run * list of string in query. The first is the baseline.",
         "direction | higher | lower | all in query. Of the candidate",
     ):
         assert words in manual

@@ -244,6 +244,15 @@ def test_an_override_the_job_does_not_have_is_refused(shared):
     assert shared.post("/api/runs", {"text": "", "overrides": {"nonsense": 1}}).status == 422
 
 
+def test_every_override_of_the_job_can_be_sent_within_its_limits(shared):
+    typed = {"text": "clients: [patientPsi]\nmodel_name: scripted/ok"}
+
+    assert shared.post("/api/plans/check", typed | {"overrides": {"maxTurns": 2}}).json["problems"] == []
+    (problem,) = shared.post("/api/plans/check", typed | {"overrides": {"maxTurns": 0}}).json["problems"]
+
+    assert "`max_turns`" in problem["problem"] and "at least 1" in problem["problem"]
+
+
 @pytest.mark.parametrize("number", range(7))
 def test_every_example_runs_as_it_is(shared, proctor, repository, number):
     """One for each job. The first works in the folder of the server."""

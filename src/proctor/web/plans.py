@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import Response
 
 from proctor.api import plans, runs
@@ -41,9 +41,9 @@ Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f
 
 
 class Override(BaseModel):
-    """Run-time settings that replace those of the plan. Each job has some of them."""
+    """Run-time settings that replace those of the plan: these, and by their names all that the job has."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="allow")
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
     workers: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -59,6 +59,13 @@ class Override(BaseModel):
     runs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     runId: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")] | None = None  # noqa: N815
+
+    @model_validator(mode="after")
+    def _is_known(self) -> "Override":
+        for name in self.model_extra or ():
+            if not any(_has_override(job, name) for job in plans.jobs_with_plans()):
+                raise ValueError("there is no such override")
+        return self
 
 
 class PlanRequest(BaseModel):
