@@ -110,7 +110,23 @@ def visible(environment: Mapping[str, str], *, named: Iterable[str] = ()) -> dic
         for name, value in environment.items()
         if name in HARMLESS or name in names or name.startswith("LC_") or name.endswith("_BIN")
     }
-    return {**_toolchains(environment), **shown}
+    return {**_toolchains(environment), **{name: _without_run(name, value) for name, value in shown.items()}}
+
+
+_RUN = ("/run/", "/var/run/")
+
+
+def _without_run(name: str, value: str) -> str:
+    """A variable that names programs, without links below `/run`, which no sandbox has: shells of fnm have
+    their version of Node there, and NixOS has its system there."""
+    if name == "PATH" and any(folder in value for folder in _RUN):
+        parts = value.split(os.pathsep)
+        return os.pathsep.join(os.path.realpath(part) if part.startswith(_RUN) else part for part in parts)
+    if name.endswith("_BIN") and value.startswith(_RUN):
+        # The folder alone: some programs are told by their names what to do.
+        folder, _, program = value.rpartition("/")
+        return f"{os.path.realpath(folder)}/{program}"
+    return value
 
 
 def _toolchains(environment: Mapping[str, str]) -> dict[str, str]:

@@ -189,6 +189,11 @@ MAKE = "python3 -m pytest\nmake: python3: No such file or directory\nmake: *** [
             "Cloning into 'x'...\nfatal: repository '/x' does not exist\n",
             "fatal: repository '/x' does not exist",
         ),
+        (
+            "mise ERROR No version is set for shim: codex\nmise use -g node@22\nmise ERROR Version: 2026.9\n"
+            "mise ERROR Run with --verbose or MISE_VERBOSE=1 for more information\n",
+            "mise ERROR No version is set for shim: codex",
+        ),
         ("loading\nsh: 1: no-such: not found\nbye\n", "sh: 1: no-such: not found"),
         ("\x1b[31mError: no key\x1b[0m\nSee the docs.\n", "Error: no key"),
         ('one\ntwo\n\n{"type": "done"}\n', "two"),

@@ -6,6 +6,7 @@ programs that was tried.
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,6 +191,16 @@ LAYOUTS = {
         "links/tool",
         private="links/notes.txt",
     ),
+    "a link to a folder": Layout(
+        {
+            **package(".npm-global/lib/node_modules"),
+            **package(".npm-global/lib/node_modules/tool/node_modules", "dep", DEP),
+            ".npm-global/bin/tool": "-> ../lib/node_modules/tool/index.js",
+            "tools/current": "-> ../.npm-global",
+        },
+        "tools/current/bin/tool",
+        private="tools/notes.txt",
+    ),
     "a wrapper": Layout(
         {
             **package("app/node_modules"),
@@ -281,6 +292,22 @@ async def test_a_program_starts_however_it_was_installed(tmp_path: Path, kind: s
     policy = Policy(write=[], home=tmp_path / "home", user_home=tmp_path)
     opened = readable([str(program)], {"PATH": folders}, policy)
     assert not {*opened} & {tmp_path / layout.private, *(tmp_path / layout.private).parents}
+
+
+@pytest.mark.skipif(not os.access("/run", os.W_OK), reason="only root may make links in /run")
+async def test_a_program_starts_from_a_link_below_run(tmp_path: Path, kind: str) -> None:
+    """As fnm makes one for each shell, and NixOS for its system."""
+    folder = Path(tempfile.mkdtemp(dir="/run"))
+    try:
+        install(tmp_path, LAYOUTS["npm -g"])
+        (folder / "shell").symlink_to(tmp_path / ".npm-global")
+        path = f"{folder}/shell/bin:{os.environ['PATH']}"
+        shown = secrets.visible({"PATH": path, "TOOL_BIN": f"{folder}/shell/bin/tool"})
+        on_path = await started(tmp_path, kind, "tool", shown["PATH"])
+        by_path = await started(tmp_path, kind, shown["TOOL_BIN"], os.environ["PATH"])
+        assert (on_path.output, by_path.output) == ("started\n", "started\n")
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(

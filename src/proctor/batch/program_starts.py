@@ -229,15 +229,18 @@ class _Trial:
 
     async def _missing(self, ended: ProgramResult) -> list[Path]:
         """The files and folders with which it starts; empty: they are not found."""
-        opened = list[Path]()
-        if self._kind == "none":
-            return opened
-        while len(opened) < _MOST_OPENED:
-            place = next((path for path in self._candidates(ended.output) if path not in opened), None)
+        opened, tried = list[Path](), list[Path]()
+        while self._kind != "none" and len(tried) < _MOST_OPENED:
+            place = next((path for path in self._candidates(ended.output) if path not in tried), None)
             if place is None:
                 return []
+            tried.append(place)
+            try:
+                ended = await self._run([*opened, place])
+            except (ProctorError, OSError):
+                # No sandbox can open it.
+                continue
             opened.append(place)
-            ended = await self._run(opened)
             if ended.exit_code == 0:
                 return await self._needed(opened)
         return []

@@ -22,11 +22,12 @@ _NAME = re.compile(r"[\w.]+")
 _FRAME = re.compile(r"\s+at \S")
 _OTHER_TEST = re.compile(r"--- FAIL: |not ok \d")
 _FATAL = re.compile(r"(?:fatal|panic): ", re.IGNORECASE)
-_ERROR = re.compile(r"\b(?:[A-Za-z]*[Ee]rror|ERROR)(?: [A-Z]+\d+)?: ")
+_ERROR = re.compile(r"\b(?:[A-Za-z]*[Ee]rror|ERROR)(?: [A-Z]+\d+)?: |^mise ERROR ")
 _MISSING = re.compile(r"(?:not found|Permission denied|No such file or directory|No module named \S+)$")
 _NOISE = re.compile(
     r"\{|Node\.js v\d|\s+at |npm (?:ERR!|error) (?:A complete log|Lifecycle)|note: |"
-    r"For more information|(?:ERROR|error): test failed, to rerun|exit status \d+$|[\W_]*$"
+    r"mise ERROR (?:Run with|Version:)|For more information|(?:ERROR|error): test failed, to rerun|"
+    r"exit status \d+$|[\W_]*$"
 )
 _LINES_OF_FRAME = 3
 _LINES_TO_FRAME = 8
