@@ -54,6 +54,12 @@ def plans(proctor: Command, repository: Path) -> Plans:
     return Plans(proctor, repository)
 
 
+def made(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+
+
 def commit(repository: Path) -> None:
     from proctor.git import Git
 
@@ -125,6 +131,22 @@ def test_a_check_that_cannot_run_without_the_agents_work_either_is_an_error(plan
     ran = plans.run(f"command: {json.dumps(work)}, scriptCommand: {json.dumps(check)}")
 
     assert [item[:2] for item in ran["items"]] == [outcome]
+
+
+def test_a_check_of_a_task_that_cannot_run_without_the_agents_work_either_is_an_error(proctor):
+    for name, check in {"missing": ".venv/bin/python -m unittest", "removed": "./run.sh"}.items():
+        made(
+            proctor.folder / f"tasks/{name}.md",
+            f"---\ncheck: {check}\nstart: files\n---\n# Task: {name}\n\nGo.\n",
+        )
+    made(proctor.folder / "tasks/files/run.sh", "#!/bin/sh\n")
+
+    ended = proctor("bench", "--task", "tasks", "--agent", "a=mv run.sh new.sh", "--json")
+
+    assert ended.returncode == 1, ended.stderr
+    items = json.loads(proctor("show", json.loads(ended.stdout)["runId"], "--json").stdout)["items"]
+    ends = {item["prompt"].split()[2]: (item["status"], item["reason"]) for item in items}
+    assert ends == {"missing": ("error", "setup_failed"), "removed": ("fail", "checks_failed")}
 
 
 def test_a_setup_that_fails_says_why_in_its_first_line(plans):

@@ -30,6 +30,7 @@ from proctor.runners.worktree import (
     commit_and_publish,
     gave_up,
     iteration_of,
+    never_runs,
     outcome_of_failure,
     run_agent,
     run_command,
@@ -147,7 +148,7 @@ class _AnswerCapture:
         if ran is None:
             return outcome_of_failure(done, committed)
         broken = [one.problem for one in ran if one.problem]
-        if not committed.sha and any(one.finished.exit_code in NOT_RUN and one.problem for one in ran):
+        if await _never_ran(session, committed, ran, first):
             return Outcome(status=ERROR, reason=WorkspaceError.reason, error="; ".join(broken), result=result)
         expect, checked = details.get("expect"), CheckedAnswer([], [])
         if expect:
@@ -383,6 +384,19 @@ async def _run_check(
     fixed, intact = texts_in(check, "failToPass"), texts_in(check, "passToPass")
     verdict = verdict_by_report(report, fixed, intact, finished.exit_code)
     return _CheckRun(criterion, command, finished, verdict)
+
+
+async def _never_ran(
+    session: WorkSession, committed: Committed, ran: Sequence[_CheckRun], current: _Round
+) -> bool:
+    """Whether the program of a check could not be started, and cannot be without the agent's work either."""
+
+    async def lay_out(fresh: WorkSession) -> None:
+        if current.checks and current.files_digest:
+            await _lay_out_check_files(fresh, current)
+
+    commands = [one.command for one in ran if one.problem and one.finished.exit_code in NOT_RUN]
+    return bool(commands) and await never_runs(session, committed, commands[0], lay_out)
 
 
 def _empty_folder(session: WorkSession, folder: Path) -> None:

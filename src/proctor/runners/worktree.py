@@ -398,7 +398,7 @@ async def _judge(session: WorkSession, done: WorkDone, committed: Committed) -> 
         session.services.record(iteration_of(session, done, committed, checked))
     result = {"iterSha": committed.sha}
     if checked is not None:
-        if checked.exit_code in NOT_RUN and await _never_runs(session, committed):
+        if checked.exit_code in NOT_RUN and await never_runs(session, committed, session.check):
             why = why_failed(session.check, checked)
             return Outcome(status=ERROR, reason=WorkspaceError.reason, error=why, result=result)
         outcome = _verdict(session, checked, result)
@@ -436,10 +436,15 @@ def why_failed(command: str, finished: ProgramResult) -> str:
     return f"`{command}` exited with {finished.exit_code}{f': {line}' if line else ''}"
 
 
-async def _never_runs(session: WorkSession, committed: Committed) -> bool:
+async def never_runs(
+    session: WorkSession,
+    committed: Committed,
+    command: str,
+    lay_out: Callable[[WorkSession], Awaitable[None]] | None = None,
+) -> bool:
     """Whether a check whose program could not be started cannot be run without the agent's work either.
 
-    What an agent has removed is a failure of its work, not of the set-up.
+    What an agent has removed is a failure of its work, not of the set-up. `lay_out` adds files of the check.
     """
     if not committed.sha:
         return True
@@ -447,7 +452,9 @@ async def _never_runs(session: WorkSession, committed: Committed) -> bool:
         with blame(WorkspaceError, "making a fresh tree for the check"):
             fresh = await fresh_session(session)
         await set_up(fresh, agent_follows=False)
-        again = await run_command(fresh, session.check, "check", is_last=True)
+        if lay_out is not None:
+            await lay_out(fresh)
+        again = await run_command(fresh, command, "check", is_last=True)
     finally:
         await undisturbed(remove_fresh(session))
     return again.exit_code in NOT_RUN
