@@ -28,7 +28,7 @@ from proctor.evaluator import Evidence, Reference, Trace
 from proctor.evaluators import function_worker
 from proctor.evaluators.rendering import EvaluationTarget, events_of, targets_of, turns_of
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, parse_json
 from proctor.processes import Confinement, CouldNotStart, Program, listening_socket, started
 from proctor.processes.scratch import scratch_folder
 from proctor.sandbox import NOT_CONFINED, Sandbox
@@ -138,7 +138,7 @@ def _references(evidence: Evidence, target: EvaluationTarget) -> list[JsonObject
 def reference_of(document: object) -> Reference:
     """Ground truth in the inline shape of the API: `assertions`, `expectedTrajectory`, `turns`.
 
-    Texts may also be plain, without `{text: …}`, and a trajectory a plain list of names.
+    Texts may also be plain, without `{text: …}`, and a trajectory a plain list of names or calls.
     """
     if not isinstance(document, Mapping):
         raise UsageError("ground truth is a map with assertions, expectedTrajectory and turns")
@@ -148,13 +148,18 @@ def reference_of(document: object) -> Reference:
     trajectory = document.get("expectedTrajectory")
     if isinstance(trajectory, Mapping):
         trajectory = trajectory.get("toolNames") or []
-    turns = document.get("turns") or []
-    expected = [turn.get("expectedResponse") if isinstance(turn, Mapping) else None for turn in turns]
+    calls = [each if isinstance(each, Mapping) else {"name": each} for each in trajectory or ()]
+    expected = [as_map(turn).get("expectedResponse") for turn in document.get("turns") or ()]
     return Reference(
         assertions=tuple(_text(each) for each in document.get("assertions") or ()),
-        trajectory=None if trajectory is None else tuple(_text(name) for name in trajectory),
+        trajectory=None if trajectory is None else tuple(str(call.get("name")) for call in calls),
         responses={
             number: _text(response) for number, response in enumerate(expected) if response is not None
+        },
+        arguments={
+            position: (as_text(call, "match") or "exact", as_map(call, "arguments"))
+            for position, call in enumerate(calls)
+            if call.get("arguments") is not None
         },
     )
 

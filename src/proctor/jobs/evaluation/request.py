@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from proctor.errors import Problem, UsageError
 from proctor.evaluator import Reference
+from proctor.evaluators import code
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json, without_none
 from proctor.plan.source import PlanSource, refuse
@@ -256,28 +257,7 @@ class GroundTruthIndex:
 def reference_of(entry: JsonMap) -> Reference | None:
     """The ground truth of an entry; None: none."""
     inline = as_map(entry, "groundTruth", "inline")
-    if not inline:
-        return None
-    trajectory = _bare(inline.get("expectedTrajectory"), "toolNames")
-    turns = [as_map(turn).get("expectedResponse") for turn in as_sequence(inline.get("turns"))]
-    responses = {
-        number: str(_bare(response, "text")) for number, response in enumerate(turns) if response is not None
-    }
-    calls = [each if isinstance(each, Mapping) else {"name": each} for each in as_sequence(trajectory)]
-    return Reference(
-        assertions=tuple(str(_bare(each, "text")) for each in as_sequence(inline.get("assertions"))),
-        trajectory=None if trajectory is None else tuple(str(call.get("name")) for call in calls),
-        responses=responses,
-        arguments={
-            position: (as_text(call, "match") or "exact", as_map(call, "arguments"))
-            for position, call in enumerate(calls)
-            if call.get("arguments") is not None
-        },
-    )
-
-
-def _bare(value: object, name: str) -> object:
-    return value.get(name) if isinstance(value, Mapping) else value
+    return code.reference_of(inline) if inline else None
 
 
 def unwrapped(name: str) -> BeforeValidator:
