@@ -18,12 +18,12 @@ from pathlib import Path
 from proctor import processes, secrets
 from proctor.config import WatchSection
 from proctor.errors import NotFound, UsageError
-from proctor.evaluators.registry import builtin_listing, builtin_names, ratings_of
 from proctor.formatting import figure, moment, one_line, plural
 from proctor.item import digest_of
 from proctor.jobs.evaluation.online import watching_process
 from proctor.json_values import JsonObject, as_text, maps_in
 from proctor.report import charts
+from proctor.stats import evaluation
 from proctor.stats.drift import BLOCK, Crossing, DriftMonitor, DriftPoint, DriftSettings
 from proctor.store import Store, timestamp
 from proctor.store.definitions import OnlineConfig
@@ -162,16 +162,10 @@ def scale_of(
     """The lowest and the highest score of an evaluator; None: unknown."""
     if watch and watch.scale:
         return watch.scale
-    ratings: Mapping[str, float | None] = {}
-    for entry in maps_in(config["document"], "evaluators"):
-        evaluator_id = as_text(entry, "evaluatorId")
-        if evaluator_id == key.evaluator and evaluator_id in builtin_names():
-            ratings = builtin_listing(evaluator_id).ratings
-        document = store.definitions.document(evaluator_id)
-        if document and as_text(document, "evaluatorName") == key.evaluator:
-            ratings = ratings_of(document, key.dimension)
-    values = [value for value in ratings.values() if value is not None]
-    return (min(values), max(values)) if len({*values}) > 1 else None
+    ids = [as_text(entry, "evaluatorId") for entry in maps_in(config["document"], "evaluators")]
+    documents = [document for each in ids if (document := store.definitions.document(each))]
+    own = [document for document in documents if as_text(document, "evaluatorName") == key.evaluator]
+    return evaluation.scale_of(key.evaluator, key.dimension, own[-1] if own else None)
 
 
 def _point_row(key: LineKey, point: DriftPoint, at: str) -> DriftPointRow:

@@ -7,10 +7,11 @@ configuration, which is executed like any other and grows with new sessions.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from typing import Any
 
 from proctor.errors import NotFound
 from proctor.evaluators.registry import EvaluationSettings, EvaluatorRegistry
@@ -208,16 +209,20 @@ def _decision(config: OnlineConfig, row: QuietSession) -> str:
     rule = config["document"]["rule"]
     if not is_sampled(config["id"], row["externalId"], rule["samplingConfig"]["samplingPercentage"]):
         return NOT_SAMPLED
-    columns = {name: value for name, value in row.items() if name not in ("id", "attributesJson")}
-    attributes = {**columns, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
-    passes = all(does_match(attributes, condition) for condition in rule.get("filters") or ())
-    return JUDGE if passes else FILTERED
+    return JUDGE if passes(row, rule.get("filters") or ()) else FILTERED
 
 
 def is_sampled(config_id: str, session: str, percentage: float) -> bool:
     """Whether a session is in the sample; deterministic."""
     drawn = int.from_bytes(hashlib.sha256(f"{config_id}\n{session}".encode()).digest()[:8], "big")
     return drawn / 2**64 * 100 < percentage
+
+
+def passes(row: Mapping[str, Any], filters: Sequence[JsonMap]) -> bool:
+    """Whether a session passes all filters, by its columns and its attributes."""
+    columns = {name: value for name, value in row.items() if name not in ("id", "attributesJson")}
+    attributes = {**columns, "service.name": row["service"], **json.loads(row["attributesJson"] or "{}")}
+    return all(does_match(attributes, condition) for condition in filters)
 
 
 def does_match(attributes: JsonMap, condition: JsonMap) -> bool:

@@ -4,7 +4,6 @@ The sessions with the lowest scores come first, with the reasons that evaluators
 server writes the recommendation; what it cannot be computed from is an error that says what is missing.
 """
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from proctor.evaluators.answer_parser import AnswerField, instructions_for, read
 from proctor.evaluators.judging import Judge, JudgeUsage, ask_until_readable, fenced
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.formatting import clipped
-from proctor.jobs.evaluation.online import does_match
+from proctor.jobs.evaluation.online import passes
 from proctor.jobs.evaluation.request import moment_of
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json
@@ -143,16 +142,7 @@ def _of_log_groups(store: Store, source: JsonMap) -> list[str]:
     ids = session_ids(store.read, selection)[:MOST_CANDIDATES]
     filters = [as_map(each) for each in as_sequence(as_map(source, "rule").get("filters"))]
     heads = session_heads(store.read, ids)
-    return [each for each in ids if each in heads and _passes(heads[each], filters)][:MOST_SESSIONS]
-
-
-def _passes(head: Mapping[str, object], filters: Sequence[JsonMap]) -> bool:
-    attributes = {
-        **{name: value for name, value in head.items() if name != "attributesJson"},
-        "service.name": head.get("service"),
-        **json.loads(str(head.get("attributesJson") or "{}")),
-    }
-    return all(does_match(attributes, condition) for condition in filters)
+    return [each for each in ids if each in heads and passes(heads[each], filters)][:MOST_SESSIONS]
 
 
 def _of_evaluation(
