@@ -5,7 +5,7 @@ from datetime import timedelta
 from filled import NOW
 from proctor.item import Item
 from proctor.score import Score
-from proctor.store import Ownership, Recorder, RetrySelection, Store, timestamp
+from proctor.store import Ownership, Recorder, RetrySelection, Store, batches, timestamp
 from proctor.store.definitions import Token
 
 OWNER = "nowhere:1:1:x"
@@ -45,4 +45,4 @@ def judged(store, values, *, evaluator="tidy", first=0):
         changes = {"status": "success", "sessionId": session_id, "finishedAt": timestamp(at)}
         writer.change("batch_items", ("online", item.id), changes)
     writer.close()
-    store.change_batch("online", {"owner": "", "status": "completed"})
+    store.change(batches.change, "online", {"owner": "", "status": "completed"})

@@ -27,7 +27,7 @@ from proctor.runner import Runner
 from proctor.runners import find_runner
 from proctor.sandbox import Sandbox
 from proctor.secrets import private_folder, redactor, visible
-from proctor.store import Store
+from proctor.store import Store, batches
 from proctor.store.database import store_exists
 from proctor.store.keys import EncryptionSection
 
@@ -204,7 +204,9 @@ class StoreQuestions:
     async def ask(self, item_id: str, actor: str, prompt: str) -> str:
         """Store the question and poll for its answer."""
         store, run_id = self._store, self._run_id
-        question = await asyncio.to_thread(store.ask_question, run_id, item_id, actor, prompt, self._now())
+        question = await asyncio.to_thread(
+            store.change, batches.ask, run_id, item_id, actor, prompt, self._now()
+        )
         answer = await asyncio.to_thread(store.answer_of, run_id, question)
         if answer is None:
             self._announce(f"waiting for {actor} to answer {question} (in the page of the run)")
@@ -214,7 +216,7 @@ class StoreQuestions:
                 answer = await asyncio.to_thread(store.answer_of, run_id, question)
         except BaseException:
             # Cancelled or failed: the attempt no longer waits for an answer.
-            store.withdraw_question(run_id, question)
+            store.change(batches.withdraw, run_id, question)
             raise
         return answer
 

@@ -10,7 +10,7 @@ import pytest
 from databases import query
 from proctor.api.launch import Launcher, LaunchRequest
 from proctor.job import BatchChanges
-from proctor.store import RetrySelection
+from proctor.store import RetrySelection, batches
 from waiting import TIME_LIMIT_SECONDS
 
 SECRET = "sk-in-a-plan-0123456789"
@@ -142,7 +142,7 @@ def test_a_run_that_was_stopped_before_its_process_began_is_left_alone(proctor):
     )
     assert proctor("launched", "--json", stdin=first.to_json()).returncode == 0
     with proctor.open_store() as store:
-        store.change_batch("stopped", {"status": "aborted", "reason": "aborted"})
+        store.change(batches.change, "stopped", {"status": "aborted", "reason": "aborted"})
 
     again = LaunchRequest(job="coding", run_id="stopped", only_unfinished=True)
     left = proctor("launched", "--json", stdin=again.to_json())

@@ -14,7 +14,8 @@ from proctor.models import ModelRouter
 from proctor.models.prices import price_of
 from proctor.models.routes import CallableRoute
 from proctor.session import ModelCall, Usage
-from proctor.store import MoneyLimits
+from proctor.store import MoneyLimits, batches
+from proctor.store.ledger import draw
 from proctor.testing import eventually_async
 
 PRICED = """
@@ -51,7 +52,7 @@ def request_to(model):
 
 async def lose_process(shop, running):
     """As after kill -9: the rows are as they were, and nobody tidies up."""
-    shop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    shop.store.change(batches.change, "run", {"owner": "gone:1:1:x", "heartbeatAt": None})
     query(shop.store, 'UPDATE "ledger" SET "holder" = ?', ("gone:1:1:x",))
     with pytest.raises(OwnershipLost, match="taken over"):
         await running
@@ -112,7 +113,7 @@ async def test_a_halted_batch_goes_on_when_there_is_more_money(shop):
     assert shop.store.read.totals("run")["counts"]["success"] == done == 5
 
     owner = shop.take_over()
-    shop.store.change_batch("run", {"budgetUsd": 0.2})
+    shop.store.change(batches.change, "run", {"budgetUsd": 0.2})
     ending = (await shop.executor(owner).run()).end
 
     assert ending.status == "completed"
@@ -250,8 +251,8 @@ async def test_a_call_that_was_under_way_when_its_process_died_stays_charged(sho
     writer.close()
     assert shop.store.read.reserved_and_spent("run")[1] == pytest.approx(0.044)
     limits = MoneyLimits(run_usd=0.1)
-    drawn = shop.store.draw_money(
-        "run", "me", wanted_usd=1, least_usd=0, limits=limits, now=datetime.now(UTC)
+    drawn = shop.store.change(
+        draw, "run", "me", wanted_usd=1, least_usd=0, limits=limits, now=datetime.now(UTC)
     )
     assert drawn.usd == pytest.approx(0.1 - 0.044)
 
@@ -323,7 +324,7 @@ async def test_an_answer_that_broke_off_for_want_of_money_is_paid_for_and_asked_
     assert shop.store.read.reserved_and_spent("run") == (pytest.approx(0, abs=1e-9), pytest.approx(0.03))
 
     owner = shop.take_over()
-    shop.store.change_batch("run", {"budgetUsd": 0.2})
+    shop.store.change(batches.change, "run", {"budgetUsd": 0.2})
     await shop.executor(owner, models=talking()).run()
 
     assert shop.outcomes() == [("success", "completed")]

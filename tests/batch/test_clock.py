@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from proctor.batch.executor import run_summary
 from proctor.formatting import elapsed
+from proctor.store import batches
 
 START = datetime(2026, 11, 16, 12, tzinfo=UTC)
 PLAN = "matrix: [{prompt: [one, two], model: scripted/echo}]\nconcurrency: 1\n"
@@ -43,7 +44,7 @@ async def test_no_time_is_before_an_earlier_one_and_no_duration_negative(worksho
 async def test_times_that_an_earlier_version_wrote_give_no_negative_duration(workshop):
     await workshop.run(PLAN)
     changes = {"createdAt": "2026-11-16T12:00:00.000Z", "finishedAt": "2026-11-16T11:00:00.000Z"}
-    workshop.store.change_batch("run", changes)
+    workshop.store.change(batches.change, "run", changes)
 
     summary = run_summary(workshop.store, workshop.batch(), START)
 

@@ -7,7 +7,7 @@ from work_items import NOW, item
 
 from proctor import context as contexts
 from proctor.batch.lifecycle import abort_run
-from proctor.store import timestamp
+from proctor.store import batches, timestamp
 from proctor.testing import eventually_async
 
 ANNOUNCED = "waiting for mayor to answer {} (in the page of the run)"
@@ -36,7 +36,7 @@ async def test_a_person_is_announced_only_while_there_is_no_answer(store, asking
         timestamp(NOW),
     )
     assert announced == [ANNOUNCED.format(question["id"])]
-    store.answer_question("run", question["id"], "yes", NOW)
+    store.change(batches.answer, "run", question["id"], "yes", NOW)
     assert await waiting == "yes"
 
     assert await ask() == "yes", "who was cut off asks again"
@@ -57,7 +57,7 @@ def test_aborting_a_run_without_a_process_ends_what_its_sessions_had_started(sto
     ended = []
     # Programs of sessions that really run belong to a living process, which would end them itself.
     monkeypatch.setattr("proctor.processes.end_attempt", ended.append)
-    store.change_batch("run", {"heartbeatAt": None})
+    store.change(batches.change, "run", {"heartbeatAt": None})
     writer = store.writer()
     for session_id, status in (("a", "running"), ("b", "success")):
         session = {"id": session_id, "runId": "run", "itemId": "i", "job": "coding", "status": status}

@@ -11,6 +11,7 @@ from stand_ins import call, doing, echo, forever
 
 from proctor.batch.lifecycle import abort_run
 from proctor.errors import OwnershipLost, StoreError, UsageError
+from proctor.store import batches
 from proctor.testing import eventually_async
 from waiting import TIME_LIMIT_SECONDS
 
@@ -130,7 +131,7 @@ async def test_runners_have_cleaned_up_before_the_batch_ends(workshop):
 async def test_one_whose_batch_was_taken_over_stops_and_writes_nothing_more(workshop):
     _, task = await running_batch(workshop)
     # We were suspended for so long that another machine thought us dead.
-    workshop.store.change_batch("run", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    workshop.store.change(batches.change, "run", {"owner": "gone:1:1:x", "heartbeatAt": None})
     ending = await workshop.resume()
 
     with pytest.raises(OwnershipLost):

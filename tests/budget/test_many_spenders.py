@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +34,8 @@ class StoreLedger:
 
     async def draw(self, holder: str, *, wanted_usd: float, least_usd: float) -> Drawn:
         return await asyncio.to_thread(
-            self.store.draw_money,
+            self.store.change,
+            ledger.draw,
             self.run_id,
             holder,
             wanted_usd=wanted_usd,
@@ -43,7 +45,7 @@ class StoreLedger:
         )
 
     async def give_back(self, holder: str, usd: float) -> None:
-        await asyncio.to_thread(self.store.return_money, self.run_id, holder, usd, now())
+        await asyncio.to_thread(self.store.change, ledger.give_back, self.run_id, holder, usd, now())
 
 
 PRICE_USD = 1e-4
@@ -244,10 +246,11 @@ class SlowStore(Store):
         super().__init__(url)
         self.asked, self.may_go_on = threading.Event(), threading.Event()
 
-    def draw_money(self, *args: Any, **kwargs: Any) -> Drawn:
-        self.asked.set()
-        assert self.may_go_on.wait(TIME_LIMIT_SECONDS)
-        return super().draw_money(*args, **kwargs)
+    def change(self, work: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        if work is ledger.draw:
+            self.asked.set()
+            assert self.may_go_on.wait(TIME_LIMIT_SECONDS)
+        return super().change(work, *args, **settings)
 
 
 async def test_money_drawn_for_someone_who_has_gone_meanwhile_is_not_forgotten(store: Store) -> None:

@@ -8,6 +8,7 @@ import pytest
 from conversations import config, read
 
 from proctor import run_batch
+from proctor.store import batches
 from proctor.testing import eventually_async
 
 
@@ -61,7 +62,9 @@ async def test_a_person_elsewhere_answers_through_the_store_and_repeated_words_a
             rows = await eventually_async(lambda: store.open_questions(""))
             prompts.append(rows[0]["prompt"])
             assert rows[0]["actor"] == "client"
-            store.answer_question(rows[0]["runId"], rows[0]["id"], f"Answer {number}.", datetime.now(UTC))
+            store.change(
+                batches.answer, rows[0]["runId"], rows[0]["id"], f"Answer {number}.", datetime.now(UTC)
+            )
             await eventually_async(lambda: running.done() or not store.open_questions(""))
     (session,) = await running
 

@@ -27,7 +27,7 @@ from proctor.stats.evaluation import (
     session_values,
 )
 from proctor.stats.intervals import Estimate
-from proctor.store import RetrySelection
+from proctor.store import RetrySelection, annotations
 from proctor.store.annotations import CalibrationRecord, Label
 from stocked import add_batch, finish_item
 
@@ -212,7 +212,7 @@ def calibrated(store, pairs, *, digest="v1", at=NOW, **results):
         targets=len(pairs),
         document={"results": results, "scale": [0.0, 1.0], "pairs": pairs},
     )
-    store.save_calibration(record, at)
+    store.change(annotations.save_calibration, record, at)
 
 
 def test_a_stored_calibration_of_the_same_version_corrects_the_average(either_store):

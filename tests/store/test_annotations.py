@@ -19,6 +19,7 @@ from proctor.store.annotations import (
     labeled_scores,
     labels_state,
     newest_calibration,
+    save_calibration,
     tag_counts,
 )
 from proctor.store.keys import Keys, LocalKey
@@ -166,8 +167,8 @@ def test_the_newest_calibration_of_a_version_counts(store):
         return CalibrationRecord(**known | values)
 
     for targets, at in ((1, NOW), (2, LATER), (3, LATER), (4, NOW)):
-        store.save_calibration(calibration(targets), at)
-    store.save_calibration(calibration(9, evaluator_digest="e", dimension="x"), NOW)
+        store.change(save_calibration, calibration(targets), at)
+    store.change(save_calibration, calibration(9, evaluator_digest="e", dimension="x"), NOW)
     newest = newest_calibration(store.read, "tidy", "d")
     assert newest is not None and (newest["targets"], newest["at"]) == (3, timestamp(LATER))
     assert newest_calibration(store.read, "tidy", "e") is None

@@ -9,7 +9,7 @@ import stocked
 from databases import query
 from proctor.errors import OwnershipLost
 from proctor.session import ModelCall
-from proctor.store import Drawn, MoneyLimits, Store, ledger, timestamp
+from proctor.store import Drawn, MoneyLimits, Store, batches, ledger, timestamp
 from proctor.store.ledger import ROUNDING_USD
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import RowGroups, this_process
@@ -174,7 +174,7 @@ def test_a_process_whose_batch_was_taken_over_draws_nothing(books: Books) -> Non
     assert row["heartbeatAt"] == timestamp(NOW), "a draw is a heartbeat of the owner"
     books.do(ledger.release, "run", AWAY, NOW)
     assert books.draw(0.25, by=AWAY, run_usd=1.0).usd == 0.25, "it still owns the batch"
-    books.store.change_batch("run", {"owner": ME})
+    books.store.change(batches.change, "run", {"owner": ME})
     with pytest.raises(OwnershipLost, match="the batch run was taken over by another process"):
         books.draw(0.25, by=AWAY, run_usd=1.0)
     assert books.draw(0.25, by="helper:1:1:x", run_usd=1.0).usd == 0.25, "a further process of the batch"
@@ -191,7 +191,7 @@ def test_money_of_a_dead_process_is_drawn_by_who_needs_it(
     books.batch("other", AWAY)
     books.draw(1.0, run="other", by=AWAY, store_usd=1.0)
     heartbeat = timestamp(NOW - timedelta(seconds=silent))
-    books.store.change_batch("other", {"status": status, "heartbeatAt": heartbeat})
+    books.store.change(batches.change, "other", {"status": status, "heartbeatAt": heartbeat})
 
     drawn = books.draw(0.5, 0.5, store_usd=1.0)
 
@@ -244,7 +244,7 @@ def test_what_a_late_settlement_saves_can_be_drawn(books: Books) -> None:
         ("one", 1, "run", "i1", "reserve", 0.75, 0.0, AWAY), ("one", 2, "run", "i1", "call", 0.5, 0.0, AWAY)
     )
     books.do(ledger.release, "run", AWAY, NOW)
-    books.store.change_batch("run", {"owner": ME})
+    books.store.change(batches.change, "run", {"owner": ME})
     late = RowGroups()
     late.append("ledger", ("one", 3, "run", "i1", timestamp(NOW), "settle", -0.75, 0.125, AWAY))
     books.do(ledger.settle_late, late, NOW)

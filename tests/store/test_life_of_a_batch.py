@@ -39,7 +39,11 @@ def test_a_batch_is_made_with_all_of_its_items_or_not_at_all(store):
 def test_a_batch_has_the_resources_of_its_items_each_once(store):
     row = {"runId": "run", "createdAt": timestamp(NOW), "job": "dialogue", "status": "running"}
     store.create_batch(row, items(1), [Resource("role", "client", "d1", "first")])
-    store.add_resources("run", [Resource("role", "client", "d1", "x"), Resource("role", "client", "d2", "y")])
+    store.change(
+        batches.add_resources,
+        "run",
+        [Resource("role", "client", "d1", "x"), Resource("role", "client", "d2", "y")],
+    )
 
     assert [store.read.resource("run", digest) for digest in ("d1", "d2", "d3")] == ["first", "y", None]
     assert store.read.resource("other", "d1") is None
@@ -146,7 +150,7 @@ def test_sessions_that_were_cut_off_get_the_sums_of_what_they_had_recorded(store
     )
     writer.close()
     heard = NOW + timedelta(minutes=3)
-    store.change_batch("run", {"heartbeatAt": timestamp(heard)})
+    store.change(batches.change, "run", {"heartbeatAt": timestamp(heard)})
 
     cut = store.resume_batch("run", this_process(), RetrySelection(), NOW + timedelta(days=1))
 
@@ -180,7 +184,7 @@ def test_money_of_attempts_that_were_cut_off_is_settled_once_for_what_is_known_t
 
     for _ in range(2):
         store.resume_batch("run", "gone:2:2:x", RetrySelection(), NOW)
-        store.change_batch("run", {"status": "halted"})
+        store.change(batches.change, "run", {"status": "halted"})
 
     reserved, spent = store.read.reserved_and_spent("run")
     assert reserved == pytest.approx(0, abs=1e-12)
@@ -319,7 +323,7 @@ def test_a_run_has_ended_when_it_finished_or_its_process_was_last_seen(store):
         "new": {"status": "completed", "finishedAt": at(5)},
     }.items():
         add_batch(store, run_id)
-        store.change_batch(run_id, values)
+        store.change(batches.change, run_id, values)
     assert store.runs_ended_before(NOW) == []
     assert sorted(store.runs_ended_before(NOW + timedelta(seconds=1))) == ["finished", "killed"]
 
@@ -327,7 +331,7 @@ def test_a_run_has_ended_when_it_finished_or_its_process_was_last_seen(store):
 def test_a_request_to_stop_is_the_first_one_and_a_batch_does_not_end_before_it_began(store):
     add_batch(store)
     for moment in (NOW, NOW + timedelta(hours=1)):
-        store.request_abort("run", moment)
+        store.change(batches.request_abort, "run", moment)
     store.end_batch("run", "aborted", "abort", "", NOW - timedelta(days=1))
     row = store.read.batch("run", NOW)
     assert (row["abortRequestedAt"], row["finishedAt"]) == (timestamp(NOW), timestamp(NOW))
@@ -337,7 +341,7 @@ def test_a_merge_after_the_end_is_numbered_after_the_others(store):
     record(store, "s1", Merge(base_branch="main", result="error"))
     for _ in range(2):
         merge = Merge(base_branch="main", result="conflict", conflict_files=("a.py",))
-        store.save_merge("s1", merge, NOW + timedelta(seconds=5))
+        store.change(batches.save_merge, "s1", merge, NOW + timedelta(seconds=5))
     rows = query(store, 'SELECT "position", "startedAt", "result" FROM "merge_history" ORDER BY 1')
     assert [tuple(row.values()) for row in rows] == [
         (1, at(0), "error"),

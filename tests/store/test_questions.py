@@ -7,7 +7,7 @@ import pytest
 from databases import query
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
-from proctor.store import Store
+from proctor.store import Store, batches
 from proctor.store.batches import LONGEST_ANSWER
 
 DATABASES = ["sqlite"]
@@ -21,7 +21,7 @@ def asked(store):
     item = Item(runner="scenario", prompt="Harbour Fee Talks")
     row = {"runId": "run", "createdAt": TIME, "job": "scenario", "status": "running"}
     store.create_batch(row | {"owner": "me", "heartbeatAt": TIME}, [item])
-    return item.id, store.ask_question("run", item.id, "ferry", "What does the Ferry Line do?", NOW)
+    return item.id, store.change(batches.ask, "run", item.id, "ferry", "What does the Ferry Line do?", NOW)
 
 
 def test_a_question_is_open_until_it_is_answered_by_any_process(store, asked):
@@ -34,12 +34,12 @@ def test_a_question_is_open_until_it_is_answered_by_any_process(store, asked):
 
     with Store(store.url) as elsewhere:
         assert [row["id"] for row in elsewhere.open_questions()] == [question_id]
-        elsewhere.answer_question("run", question_id, " I sail at dawn. ", NOW)
+        elsewhere.change(batches.answer, "run", question_id, " I sail at dawn. ", NOW)
 
     assert store.answer_of("run", question_id) == "I sail at dawn."
     assert store.open_questions("run") == []
     with pytest.raises(UsageError, match=f"the question {question_id} has already been answered"):
-        store.answer_question("run", question_id, "I stay.", NOW)
+        store.change(batches.answer, "run", question_id, "I stay.", NOW)
     assert store.answer_of("run", question_id) == "I sail at dawn."
 
 
@@ -48,35 +48,35 @@ def test_an_answer_has_some_text_and_not_too_much_and_belongs_to_a_question(stor
 
     for text, problem in ((" \n", "the answer is empty"), ("x" * (LONGEST_ANSWER + 1), "the maximum is")):
         with pytest.raises(UsageError, match=problem):
-            store.answer_question("run", question_id, text, NOW)
+            store.change(batches.answer, "run", question_id, text, NOW)
     with pytest.raises(NotFound, match="run run has no open question another"):
-        store.answer_question("run", "another", "I sail.", NOW)
+        store.change(batches.answer, "run", "another", "I sail.", NOW)
     assert store.answer_of("run", question_id) is None
-    store.answer_question("run", question_id, "x" * LONGEST_ANSWER, NOW)
+    store.change(batches.answer, "run", question_id, "x" * LONGEST_ANSWER, NOW)
     assert store.answer_of("run", question_id) == "x" * LONGEST_ANSWER
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 def test_who_was_cut_off_and_asks_again_gets_the_answer_or_has_one_question_open(store, asked):
     item_id, first = asked
-    again = store.ask_question("run", item_id, "ferry", "What does the Ferry Line do?", NOW)
-    other = store.ask_question("run", item_id, "port", "What does the port do?", NOW)
+    again = store.change(batches.ask, "run", item_id, "ferry", "What does the Ferry Line do?", NOW)
+    other = store.change(batches.ask, "run", item_id, "port", "What does the port do?", NOW)
     assert [row["id"] for row in store.open_questions("run")] == [again, other]
-    store.answer_question("run", again, "I sail.", NOW)
+    store.change(batches.answer, "run", again, "I sail.", NOW)
 
-    assert store.ask_question("run", item_id, "ferry", "What does the Ferry Line do?", NOW) == again
-    later = store.ask_question("run", item_id, "ferry", "And now?", NOW)
-    replaced = store.ask_question("run", item_id, "ferry", "And then?", NOW)
+    assert store.change(batches.ask, "run", item_id, "ferry", "What does the Ferry Line do?", NOW) == again
+    later = store.change(batches.ask, "run", item_id, "ferry", "And now?", NOW)
+    replaced = store.change(batches.ask, "run", item_id, "ferry", "And then?", NOW)
     assert (first, later, replaced) == (f"{item_id}-1", f"{item_id}-3", later)
 
     for question_id in (again, later):
-        store.withdraw_question("run", question_id)
+        store.change(batches.withdraw, "run", question_id)
     assert store.answer_of("run", again) == "I sail.", "one that was answered stays"
     assert [row["id"] for row in query(store, 'SELECT "id" FROM "questions" ORDER BY 1')] == [again, other]
 
 
 def test_questions_close_when_their_run_stops_and_go_with_it(store, asked):
-    store.change_batch("run", {"status": "interrupted"})
+    store.change(batches.change, "run", {"status": "interrupted"})
     assert store.open_questions("run") == []
     store.delete_batch("run")
     assert query(store, 'SELECT * FROM "questions"') == []

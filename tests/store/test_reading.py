@@ -11,7 +11,7 @@ from databases import query
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.session import Iteration, Message, ModelCall
-from proctor.store import Scope, Store, item_of, timestamp
+from proctor.store import Scope, Store, batches, item_of, timestamp
 from stocked import NOW, add_batch, at, change_items, items, record, session
 
 
@@ -214,7 +214,7 @@ def test_a_table_is_read_while_other_questions_are_asked_and_may_be_left_half_wa
     rows = two_batches.read.table("messages", Scope())
     next(rows)
     rows.close()
-    two_batches.change_batch("first", {"concurrency": 7})
+    two_batches.change(batches.change, "first", {"concurrency": 7})
     assert two_batches.read.batch("first", NOW)["concurrency"] == 7
     with pytest.raises(NotFound, match="there is no table"):
         list(two_batches.read.table('sessions"; DROP TABLE "sessions', Scope()))

@@ -8,7 +8,7 @@ import pytest
 
 from databases import PostgresServer, new_database, query
 from proctor.errors import StoreUnavailable
-from proctor.store import MoneyLimits, Ownership, Store, database, postgres
+from proctor.store import MoneyLimits, Ownership, Store, database, ledger, postgres
 from proctor.store.database import open_database
 from proctor.store.writer import this_process
 from proctor.testing import eventually
@@ -48,7 +48,7 @@ def test_readers_transactions_and_the_writer_go_on_when_the_server_is_back(resta
         amounts = {"wanted_usd": 0.1, "least_usd": 0.1, "limits": MoneyLimits(run_usd=10.0)}
         drawn = list[float]()
         drawing = threading.Thread(
-            target=lambda: drawn.append(store.draw_money("run", owner, **amounts, now=NOW).usd)
+            target=lambda: drawn.append(store.change(ledger.draw, "run", owner, **amounts, now=NOW).usd)
         )
         drawing.start()
         assert not flushed.done()

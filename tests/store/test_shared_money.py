@@ -30,14 +30,14 @@ matrix: [{{prompt: hello, model: scripted/{model}, runs: {runs}}}]
 DRAW = """
 import sys
 from datetime import UTC, datetime
-from proctor.store import MoneyLimits, Store
+from proctor.store import MoneyLimits, Store, ledger
 from proctor.store.writer import this_process
 
 holder, drawn = this_process(), 0.0
 with Store(sys.argv[1]) as store:
     while True:
         asked = {"wanted_usd": 0.01, "least_usd": 0.01, "limits": MoneyLimits(run_usd=1.0)}
-        got = store.draw_money("run", holder, now=datetime.now(UTC), **asked)
+        got = store.change(ledger.draw, "run", holder, now=datetime.now(UTC), **asked)
         if not got.usd:
             break
         drawn += got.usd
@@ -169,12 +169,12 @@ def test_money_that_is_returned_while_another_process_asks_is_not_missed(server)
     with Store(url) as store:
         add_batch(store, "first", count=1, owner=first)
         add_batch(store, "second", count=1, owner="second")
-        store.draw_money("first", first, wanted_usd=0.2, least_usd=0.2, limits=limits, now=NOW)
+        store.change(ledger.draw, "first", first, wanted_usd=0.2, least_usd=0.2, limits=limits, now=NOW)
         connection = open_database(url).connect()
         connection.begin()
 
         drawn = ledger.draw(
-            Interrupted(connection, lambda: store.return_money("first", first, 0.2, NOW)),
+            Interrupted(connection, lambda: store.change(ledger.give_back, "first", first, 0.2, NOW)),
             "second", "second", wanted_usd=0.2, least_usd=0.2, limits=limits, now=NOW,
         )  # fmt: skip
 
@@ -219,7 +219,7 @@ def test_a_process_that_was_taken_for_dead_settles_what_its_calls_came_to(store,
     spent = 0.004 if has_ended else 0.012
     assert store.read.reserved_and_spent("run") == (pytest.approx(0, abs=1e-9), pytest.approx(spent))
     limits = MoneyLimits(run_usd=0.1)
-    drawn = store.draw_money("run", "me", wanted_usd=1, least_usd=0, limits=limits, now=NOW)
+    drawn = store.change(ledger.draw, "run", "me", wanted_usd=1, least_usd=0, limits=limits, now=NOW)
     assert drawn.usd == pytest.approx(0.1 - spent)
 
 

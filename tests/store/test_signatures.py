@@ -12,7 +12,7 @@ from proctor.errors import ModelError
 from proctor.runner import Outcome
 from proctor.score import Score
 from proctor.session import ModelCall, Usage
-from proctor.store import Store, signatures
+from proctor.store import Store, batches, signatures
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.keys import Keys, LocalKey, SigningKeyFile
 from proctor.store.signatures import SignatureCheck
@@ -168,7 +168,7 @@ async def test_results_signed_with_a_key_that_is_elsewhere_cannot_be_checked_unt
         assert "which is not available here" in result.notes()[0]
 
         workshop.store = store
-        store.requeue("run", [victim])
+        store.change(batches.requeue, "run", [victim])
         await workshop.resume()
         assert not check(store).is_forged
         change(store, FORGERIES["tokens"], victim)
@@ -204,7 +204,7 @@ async def test_an_aborted_run_and_a_changed_plan_are_signed(workshop):
 async def test_a_failed_item_that_is_tried_again_cannot_be_put_back(workshop):
     await workshop.run(PLAN)
     before = workshop.items()[1]
-    workshop.store.requeue("run", [before["id"]])
+    workshop.store.change(batches.requeue, "run", [before["id"]])
     await workshop.resume()
     assert not check(workshop.store).is_forged
 
@@ -260,7 +260,7 @@ async def test_a_run_from_before_is_unsigned_and_not_forged(workshop, tmp_path):
     assert result.notes()[0].startswith("the results of run run are not signed")
     assert result.notes(unsigned=False) == []
 
-    workshop.store.requeue("run", [workshop.items()[0]["id"]])
+    workshop.store.change(batches.requeue, "run", [workshop.items()[0]["id"]])
     await workshop.resume()
     assert (len(check(workshop.store).unsigned), check(workshop.store).is_forged) == (2, False)
 

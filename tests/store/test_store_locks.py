@@ -8,7 +8,7 @@ import pytest
 from databases import new_store
 from proctor.errors import StoreError
 from proctor.session import Message
-from proctor.store import MoneyLimits, Store, timestamp
+from proctor.store import MoneyLimits, Store, ledger, timestamp
 from proctor.store.database import SqliteConnection
 from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
@@ -64,7 +64,9 @@ OPERATIONS = {
     "clear": (lambda store: store.search_index.clear(), {"search_sessions"}),
     "delete texts": (lambda store: store.delete_texts("run"), {"search_sessions"}),
     "draw": (
-        lambda store: store.draw_money("run", "me", wanted_usd=1.0, least_usd=0.1, limits=LIMITS, now=NOW),
+        lambda store: store.change(
+            ledger.draw, "run", "me", wanted_usd=1.0, least_usd=0.1, limits=LIMITS, now=NOW
+        ),
         {"its turn"},
     ),
 }

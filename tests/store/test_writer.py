@@ -11,7 +11,7 @@ import pytest
 
 from databases import query
 from proctor.errors import OwnershipLost, StoreError
-from proctor.store import RetrySelection, Store
+from proctor.store import RetrySelection, Store, batches
 from proctor.store.database import open_database
 from proctor.store.writer import (
     RowGroups,
@@ -66,7 +66,7 @@ def test_when_another_takes_the_batch_nothing_more_is_written(store):
     writer = store.writer(owned("run", "nobody:1:1:old", failed=failed.append))
     writer.flush().result(WAIT)
     # The other machine has not heard of us for longer than it waits.
-    store.change_batch("run", {"heartbeatAt": "2020-01-01T00:00:00.000Z"})
+    store.change(batches.change, "run", {"heartbeatAt": "2020-01-01T00:00:00.000Z"})
     store.resume_batch("run", "elsewhere:2:2:new", RetrySelection(), NOW)
 
     def write():
@@ -95,7 +95,7 @@ def test_an_abort_is_seen_within_two_heartbeats_and_told_once(store, url):
     writer = store.writer(owned("run", "me", aborted=aborted))
     writer.flush().result(WAIT)
     with Store(url) as other:
-        other.request_abort("run", NOW)
+        other.change(batches.request_abort, "run", NOW)
 
     beats = set()
 
@@ -129,8 +129,8 @@ def test_a_commit_of_any_connection_shows_and_nothing_else_does(url):
         before = watching.commits()
         assert watching.commits() == before
 
-        writing.change_batch("none", {"status": "running"})
-        writing.add_resources("none", [])
+        writing.change(batches.change, "none", {"status": "running"})
+        writing.change(batches.add_resources, "none", [])
         assert uses_sqlite(url) or watching.commits() == before
 
         add_batch(writing, "run")
@@ -306,7 +306,7 @@ def test_the_heartbeat_goes_on_while_nothing_happens_and_is_not_part_of_every_co
     if uses_sqlite(url) and time.monotonic() - started < 0.5:
         assert query(store, beat) == first
     # Another connection has written: whose batch it is may have changed.
-    store.change_batch("run", {"reason": "seen"})
+    store.change(batches.change, "run", {"reason": "seen"})
     writer.flush().result(WAIT)
     assert query(store, beat) != first
     writer.close()

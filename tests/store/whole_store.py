@@ -18,7 +18,7 @@ from proctor.session import (
     ToolCall,
     Usage,
 )
-from proctor.store import Resource, Store, timestamp
+from proctor.store import Resource, Store, annotations, batches, timestamp
 from proctor.store.annotations import Annotation, CalibrationRecord, Label
 from proctor.store.definitions import Token
 from proctor.store.drift import LineKey, NewScore
@@ -77,9 +77,9 @@ def fill(store: Store) -> None:
     calibration = CalibrationRecord(
         evaluator="tidy", evaluator_digest="d", targets=1, document={"pairs": [LONG]}
     )
-    store.save_calibration(calibration, NOW)
-    store.ask_question("run", ITEM.id, "mayor", f"question {TEXT}", NOW)
-    store.add_resources("run", [Resource("role", "client", "d1", LONG)])
+    store.change(annotations.save_calibration, calibration, NOW)
+    store.change(batches.ask, "run", ITEM.id, "mayor", f"question {TEXT}", NOW)
+    store.change(batches.add_resources, "run", [Resource("role", "client", "d1", LONG)])
     for stream in ("", "s"):
         store.logs.create("g", stream, NOW)
     store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message=text) for text in (TEXT, LONG)], NOW)

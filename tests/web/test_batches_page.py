@@ -5,6 +5,7 @@ from looks import PHONE, before_it_ended, pixel, sideways
 from stocked_runs import add_run, stock
 from typed import PROMPTS, SLOW
 
+from proctor.store import batches
 from proctor.store.writer import this_process
 from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
@@ -254,7 +255,9 @@ def test_a_person_who_plays_an_actor_answers_on_the_runs_page(served, site, open
     add_run(site.context.store, "play", job="scenario", status="running", owner=this_process())
     page = open_page(f"{served.url}/runs/play")
     page.get_by_role("heading", name="play").wait_for()
-    asked = site.context.store.ask_question("play", "item", "port", "<b>What</b> do you charge?", site.now())
+    asked = site.context.store.change(
+        batches.ask, "play", "item", "port", "<b>What</b> do you charge?", site.now()
+    )
 
     question = page.get_by_label("Question to port")
     question.get_by_text("<b>What</b> do you charge?").wait_for()

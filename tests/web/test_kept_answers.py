@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from stocked_runs import change_items, positions, stock
 
-from proctor.store import RetrySelection, timestamp
+from proctor.store import RetrySelection, batches, timestamp
 from proctor.web.app import MOST_THREADS
 
 
@@ -18,7 +18,9 @@ def test_the_page_of_a_run_shows_what_was_done_to_it_since(served, site):
     change_items(
         site.context.store, "stocked", {item.id: {"status": "success", "tokensTotal": 7} for item in items}
     )
-    site.context.store.change_batch("stocked", {"status": "completed", "finishedAt": timestamp(site.now())})
+    site.context.store.change(
+        batches.change, "stocked", {"status": "completed", "finishedAt": timestamp(site.now())}
+    )
 
     after = served.get("/api/runs/stocked").json
     assert (before["counts"]["success"], after["counts"]["success"]) == (22, 60)

@@ -13,7 +13,7 @@ from stocked_runs import NOW, add_run, add_session, change_items, items, positio
 
 from proctor.item import Item
 from proctor.session import Message
-from proctor.store import timestamp
+from proctor.store import batches, timestamp
 from proctor.store.writer import this_process
 from waiting import TIME_LIMIT_SECONDS
 
@@ -285,7 +285,7 @@ def test_a_page_is_told_to_look_again_when_everything_changed_at_once(shared):
     with shared.live() as live:
         assert live.watch(("run", "requeued"))["changes"]["reset"] is False
 
-        shared.site.context.store.requeue("requeued", [item.id for item in made[:40]])
+        shared.site.context.store.change(batches.requeue, "requeued", [item.id for item in made[:40]])
 
         changes = live.next()["changes"]
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
@@ -352,7 +352,7 @@ def test_items_that_an_abort_ended_are_not_counted_as_finished(shared):
 def test_the_cost_of_a_run_whose_process_died_is_a_lower_bound(shared):
     for run_id, crashes in (("end-died", 1), ("end-lived", 0)):
         stock(shared.site.context.store, run_id, count=5)
-        shared.site.context.store.change_batch(run_id, {"crashes": crashes})
+        shared.site.context.store.change(batches.change, run_id, {"crashes": crashes})
 
     runs = shared.get("/api/runs?search=end-").json["runs"]
     assert {run["runId"]: run["costIsLowerBound"] for run in runs} == {"end-died": True, "end-lived": False}

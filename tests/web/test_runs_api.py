@@ -4,6 +4,8 @@ import pytest
 from stocked_runs import add_run
 from typed import PROMPTS, SLOW
 
+from proctor.store import batches
+
 
 def test_runs_are_filtered_and_paged_by_the_store(served, workshop_of_many):
     page = served.get("/api/runs?limit=2&offset=2").json
@@ -53,7 +55,7 @@ def test_a_run_is_deleted_by_its_whole_name_and_only_when_it_has_ended(served, s
 
 def test_questions_to_people_are_shown_and_answered_once(served, site):
     add_run(site.context.store, "play", job="scenario", status="running", owner="nowhere:1:2:3")
-    asked = site.context.store.ask_question("play", "item", "port", "What do you charge?", site.now())
+    asked = site.context.store.change(batches.ask, "play", "item", "port", "What do you charge?", site.now())
 
     with served.live() as live:
         (question,) = live.watch(("questions", "play"))["changes"]["questions"]

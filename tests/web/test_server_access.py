@@ -166,7 +166,7 @@ def test_every_act_is_in_the_audit_log_and_nothing_that_only_reads(serve):
 def test_an_act_that_fails_inside_the_server_is_in_the_audit_log(serve, monkeypatch):
     # White-box: no request is known that makes the server fail, and the clock is that of the log too.
     server = serve()
-    monkeypatch.setattr(type(server.site.context.store), "answer_question", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(server.site.context.store), "change", lambda *_: 1 / 0)
 
     failed = server.post("/api/runs/none/questions/1", {"answer": "yes"})
 

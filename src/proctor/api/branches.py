@@ -15,7 +15,7 @@ from proctor.errors import UsageError
 from proctor.item import RUNNING
 from proctor.json_values import CamelJson
 from proctor.runner import MergeRequest, MergeResult
-from proctor.store import Scope
+from proctor.store import Scope, batches
 from proctor.store.tables import ItemRow, SessionRow
 from proctor.workspace import merge_queue
 from proctor.workspace.source_repository import SourceRepository, open_source
@@ -100,7 +100,9 @@ class SessionBranch:
             sandbox=self.settings.confinement,
         )
         for tried in merged.merges:
-            await asyncio.to_thread(self.ctx.store.save_merge, self.session_id, tried, self.ctx.now())
+            await asyncio.to_thread(
+                self.ctx.store.change, batches.save_merge, self.session_id, tried, self.ctx.now()
+            )
         return merged
 
     def _with_check(self, request: MergeRequest) -> MergeRequest:

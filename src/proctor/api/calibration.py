@@ -19,7 +19,7 @@ from proctor.json_values import JsonObject
 from proctor.score import Level, Score
 from proctor.stats.agreement import Calibration, JudgedTargetPair, LabelValue, Scale, calibrate
 from proctor.stats.intervals import Estimate, Rate
-from proctor.store import Store
+from proctor.store import Store, annotations
 from proctor.store.annotations import CalibrationRecord
 
 __all__ = [
@@ -205,7 +205,9 @@ def calibrate_evaluator(
     for dimension, calibration in calibrations.items():
         if calibration.things:
             ends = _ends(_scale(evaluator, dimension))
-            ctx.store.save_calibration(_record(evaluator, dimension, calibration, ends), ctx.now())
+            ctx.store.change(
+                annotations.save_calibration, _record(evaluator, dimension, calibration, ends), ctx.now()
+            )
     looked_at = {
         session: {score.target for score in judged}
         for session, judged in zip(sessions, results, strict=False)

@@ -24,7 +24,7 @@ from proctor.job import BatchChanges, Job, JobPlan, PlanEstimate, PlanText, Read
 from proctor.jobs import FIRST, find_job, job_of_run, recognize
 from proctor.json_values import CamelJson, JsonObject
 from proctor.stop_rule import StopRule
-from proctor.store import RetrySelection
+from proctor.store import RetrySelection, batches
 from proctor.store.batches import LONGEST_ANSWER
 from proctor.store.tables import QuestionRow
 
@@ -428,4 +428,4 @@ def open_questions(ctx: RunContext, run_id: str = "") -> Sequence[QuestionRow]:
 
 def answer_question(ctx: RunContext, run_id: str, question_id: str, text: str) -> None:
     """Answer a question, once."""
-    ctx.store.answer_question(run_id, question_id, text, ctx.now())
+    ctx.store.change(batches.answer, run_id, question_id, text, ctx.now())

@@ -11,6 +11,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import moment_of
 from proctor.jobs import job_of_evaluations
 from proctor.json_values import CamelJson
+from proctor.store import session_search
 from proctor.store.item_lists import ScoreRange, outcomes, range_of
 from proctor.store.items import ItemOutcome
 from proctor.store.session_search import (
@@ -263,9 +264,9 @@ def save_filter(ctx: RunContext, name: str, wanted: SessionFilter, *, author: st
         "author": clean(author),
         "createdAt": timestamp(ctx.now()),
     }
-    ctx.store.save_session_filter(row)
+    ctx.store.change(session_search.save_filter, row)
 
 
 def delete_filter(ctx: RunContext, name: str) -> None:
     """Delete a kept filter."""
-    ctx.store.delete_session_filter(name)
+    ctx.store.change(session_search.delete_filter, name)

@@ -292,7 +292,8 @@ class DriverHost:
         """Draw money from the ledger."""
         self.money_holders.add(holder)
         return await asyncio.to_thread(
-            self._store.draw_money,
+            self._store.change,
+            ledger.draw,
             self._run_id,
             holder,
             wanted_usd=wanted_usd,
@@ -303,7 +304,9 @@ class DriverHost:
 
     async def give_back(self, holder: str, usd: float) -> None:
         """Return drawn money to the ledger."""
-        await asyncio.to_thread(self._store.return_money, self._run_id, holder, usd, self.context.now())
+        await asyncio.to_thread(
+            self._store.change, ledger.give_back, self._run_id, holder, usd, self.context.now()
+        )
 
     async def share_limits(self, holder: str, states: Sequence[PoolState]) -> Sequence[PoolState]:
         """Publish the rate limits of a worker; those of all others on the store."""

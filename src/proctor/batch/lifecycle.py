@@ -24,7 +24,7 @@ from proctor.job import BatchChanges, Job, JobPlan, check_run_id
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.stop_rule import STOP_RULE, StopRule
-from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader, timestamp
+from proctor.store import ItemFilter, Resource, RetrySelection, Scope, Store, StoreReader, batches, timestamp
 from proctor.store.batches import moment
 from proctor.store.tables import BatchRow
 
@@ -164,7 +164,7 @@ async def resume(
         clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
         if engine:
             engine.add_lost(interrupted)
-        ctx.store.add_resources(run_id, restored.resources())
+        ctx.store.change(batches.add_resources, run_id, restored.resources())
         if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
             # Most resumed runs have the plan that they began with.
             from proctor.batch.extend import extend
@@ -174,7 +174,7 @@ async def resume(
             )
             for sentence in extension.sentences(job.noun):
                 ctx.info(sentence)
-        ctx.store.change_batch(run_id, changes.columns())
+        ctx.store.change(batches.change, run_id, changes.columns())
         executor = Executor(
             job, restored, run_id, ctx, models, engine=engine, workers=workers, observer=observer
         )
@@ -336,7 +336,7 @@ def abort_run(
     batch = store.read.batch(run_id, now())
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
-    store.request_abort(run_id, now())
+    store.change(batches.request_abort, run_id, now())
     # Counted in pauses: the clock may be set meanwhile.
     for _ in range(PATIENCE_SECONDS * 10):
         if batch["status"] != RUNNING:

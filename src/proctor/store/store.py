@@ -13,10 +13,9 @@ from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from proctor.item import RUNNING, Item
-from proctor.session import Merge
 from proctor.store import batches, ledger
 from proctor.store.batches import Resource, RetrySelection
 from proctor.store.codec import Codec, CodedDatabase
@@ -30,15 +29,14 @@ from proctor.store.database import (
     pages_of,
 )
 from proctor.store.keys import Keys
-from proctor.store.ledger import Drawn, MoneyLimits
 from proctor.store.reader import StoreReader
 from proctor.store.sealer import DataKeys, Sealer, rows_of
-from proctor.store.tables import LabelRow, QuestionRow, SessionFilterRow, SessionRow
+from proctor.store.tables import LabelRow, QuestionRow, SessionRow
 from proctor.store.writer import Ownership, Writer, timestamp
 
 if TYPE_CHECKING:
     from proctor.session import Session
-    from proctor.store.annotations import Annotation, CalibrationRecord, Label
+    from proctor.store.annotations import Annotation, Label
     from proctor.store.datasets import Datasets, Recommendations
     from proctor.store.definitions import Definitions
     from proctor.store.drift import Drift
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from proctor.store.search import SearchIndex
     from proctor.store.signatures import SignatureCheck
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -157,6 +156,11 @@ class Store:
         """A new writer; with an ownership, it fails as soon as another process owns the batch."""
         return Writer(self._database, ownership)
 
+    def change(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **settings: P.kwargs) -> T:
+        """Make a change in one transaction: `store.change(batches.requeue, run_id, item_ids)`. Modules of
+        this package have the changes: functions whose first argument is a connection."""
+        return self._transaction(lambda connection: work(connection, *args, **settings))
+
     def create_batch(
         self, batch: Mapping[str, object], items: Iterable[Item], resources: Iterable[Resource] = ()
     ) -> int:
@@ -166,10 +170,6 @@ class Store:
         # A copy of the file without its write-ahead log then has the run.
         self._readers.connection().checkpoint()
         return count
-
-    def add_resources(self, run_id: str, resources: Iterable[Resource]) -> None:
-        """Store the resources of a batch that it does not have yet."""
-        self._transaction(lambda connection: batches.add_resources(connection, run_id, resources))
 
     def resume_batch(self, run_id: str, owner: str, again: RetrySelection, now: datetime) -> list[SessionRow]:
         """Claim a batch and queue its unfinished items; return the interrupted sessions."""
@@ -201,18 +201,6 @@ class Store:
             for page in pages_of(add, batches.ITEMS_AT_ONCE):
                 in_transaction(connection, partial(batches.append_items, connection, run_id, page))
 
-    def change_batch(self, run_id: str, values: Mapping[str, object]) -> None:
-        """Change columns of a batch, such as its budget or concurrency."""
-        self._transaction(lambda connection: batches.change(connection, run_id, values))
-
-    def requeue(self, run_id: str, item_ids: Iterable[str]) -> None:
-        """Queue finished items again. This process must own the batch."""
-        self._transaction(lambda connection: batches.requeue(connection, run_id, item_ids))
-
-    def request_abort(self, run_id: str, now: datetime) -> None:
-        """Ask the process that runs the batch to stop."""
-        self._transaction(lambda connection: batches.request_abort(connection, run_id, now))
-
     def end_batch(self, run_id: str, status: str, reason: str, error: str, now: datetime) -> None:
         """End a batch whose process is gone, with all its unfinished items."""
 
@@ -224,54 +212,13 @@ class Store:
 
         self._transaction(work)
 
-    def draw_money(
-        self,
-        run_id: str,
-        holder: str,
-        *,
-        wanted_usd: float,
-        least_usd: float,
-        limits: MoneyLimits,
-        now: datetime,
-    ) -> Drawn:
-        """Reserve money of the batch's and the store's budget for this process."""
-        return self._transaction(
-            lambda connection: ledger.draw(
-                connection,
-                run_id,
-                holder,
-                wanted_usd=wanted_usd,
-                least_usd=least_usd,
-                limits=limits,
-                now=now,
-            )
-        )
-
-    def return_money(self, run_id: str, holder: str, usd: float, now: datetime) -> None:
-        """Return reserved money that is not needed now."""
-        self._transaction(lambda connection: ledger.give_back(connection, run_id, holder, usd, now))
-
-    def ask_question(self, run_id: str, item_id: str, actor: str, prompt: str, now: datetime) -> str:
-        """Ask a question to the person who plays an actor; return its id."""
-        return self._transaction(
-            lambda connection: batches.ask(connection, run_id, item_id, actor, prompt, now)
-        )
-
     def open_questions(self, run_id: str = "") -> list[QuestionRow]:
         """Unanswered questions of one running batch, or of all."""
         return batches.open_questions(self._readers.connection(), run_id)
 
-    def answer_question(self, run_id: str, question_id: str, text: str, now: datetime) -> None:
-        """Answer a question. Raises if it has been answered."""
-        self._transaction(lambda connection: batches.answer(connection, run_id, question_id, text, now))
-
     def answer_of(self, run_id: str, question_id: str) -> str | None:
         """The answer to a question; None: not answered yet."""
         return batches.answer_of(self._readers.connection(), run_id, question_id)
-
-    def withdraw_question(self, run_id: str, question_id: str) -> None:
-        """Delete an unanswered question."""
-        self._transaction(lambda connection: batches.withdraw(connection, run_id, question_id))
 
     def save_imported(self, session: "Session", now: datetime, run_id: str = "") -> str:
         """Save a session recorded by another tool, replacing an earlier import; return its id.
@@ -314,28 +261,6 @@ class Store:
         from proctor.store.annotations import delete_annotation
 
         self._transaction(lambda connection: delete_annotation(connection, session_id, annotation_id))
-
-    def save_session_filter(self, row: SessionFilterRow) -> None:
-        """Keep a filter of sessions; an earlier one of its name is replaced."""
-        from proctor.store.session_search import save_filter
-
-        self._transaction(lambda connection: save_filter(connection, row))
-
-    def delete_session_filter(self, name: str) -> None:
-        """Delete a filter of sessions."""
-        from proctor.store.session_search import delete_filter
-
-        self._transaction(lambda connection: delete_filter(connection, name))
-
-    def save_calibration(self, calibration: "CalibrationRecord", now: datetime) -> None:
-        """Save a comparison of an evaluator with human labels; later evaluations use the newest."""
-        from proctor.store.annotations import save_calibration
-
-        self._transaction(lambda connection: save_calibration(connection, calibration, now))
-
-    def save_merge(self, session_id: str, merge: Merge, now: datetime) -> None:
-        """Record an attempt to merge after the session has ended."""
-        self._transaction(lambda connection: batches.save_merge(connection, session_id, merge, now))
 
     def run_sizes(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Bytes that runs take in the store, about."""

@@ -20,7 +20,7 @@ from proctor.jobs.evaluation.state import (
     page_mark,
     stop_evaluation,
 )
-from proctor.store import RetrySelection
+from proctor.store import RetrySelection, batches
 from proctor.store.writer import this_process
 
 TOKEN = "0123456789-0123456789-0123456789-0123"
@@ -108,7 +108,7 @@ def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts
 
     asked_to = opened(either_store).id
     either_store.resume_batch(asked_to, "elsewhere:1:1:ab", RetrySelection(), LONG_AGO)
-    either_store.request_abort(asked_to, now())
+    either_store.change(batches.request_abort, asked_to, now())
 
     assert set(interrupted_evaluations(either_store, now())) == {waiting, dead}
     assert evaluation_of(either_store, asked_to, now()).state == "STOPPED"

@@ -16,7 +16,7 @@ from proctor.job import PlanText, make_overrides
 from proctor.jobs import find_job
 from proctor.jobs.evaluation.results import records_of, results_of
 from proctor.jobs.evaluation.state import delete_evaluation, evaluation_of, evaluations_page
-from proctor.store import RetrySelection
+from proctor.store import RetrySelection, batches
 from proctor.store.evaluations import EvaluationRecord
 
 PLAN = """
@@ -443,6 +443,6 @@ async def test_a_judge_that_costs_money_stops_at_the_budget_and_goes_on_with_mor
 
     assert job.state == "STOPPED" and "budget" in job.error_details[0]
     assert (desk.ctx.store.read.totals(job.id)["costUsd"] or 0.0) <= 0.5
-    desk.ctx.store.change_batch(job.id, {"budgetUsd": 500.0})
+    desk.ctx.store.change(batches.change, job.id, {"budgetUsd": 500.0})
     assert (await desk.resumed(job)).state == "COMPLETED"
     assert results_of(desk.ctx.store, job.id).completed == 8

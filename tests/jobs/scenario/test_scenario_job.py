@@ -24,6 +24,7 @@ from proctor.jobs.scenario.experiment import ExperimentOverrides
 from proctor.jobs.scenario.job import JOB, find_branch_point
 from proctor.jobs.scenario.report import experiment_html, report_document
 from proctor.report import as_markdown
+from proctor.store import batches
 
 CONFIG = """\
 experiment_name: Fee study
@@ -107,7 +108,7 @@ async def test_an_experiment_that_died_before_it_had_a_folder_is_resumed(ctx, fo
         with pytest.raises(Killed):
             await lifecycle.start(JOB, read(ctx, folder), ctx, run_id="dead")
     assert not (folder / "out").exists()
-    ctx.store.change_batch("dead", {"owner": "gone:1:1:x", "heartbeatAt": None})
+    ctx.store.change(batches.change, "dead", {"owner": "gone:1:1:x", "heartbeatAt": None})
 
     result = await lifecycle.resume(JOB, "dead", ctx)
 

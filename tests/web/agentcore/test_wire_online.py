@@ -13,7 +13,7 @@ from wire_spans import spans
 from proctor.config import WatchSection
 from proctor.errors import UsageError
 from proctor.jobs.evaluation.online import OnlineEvaluationState, OnlineWatch
-from proctor.store import timestamp
+from proctor.store import batches, timestamp
 from proctor.store.drift import LineKey
 from proctor.store.writer import this_process
 from proctor.testing import eventually
@@ -351,9 +351,9 @@ def test_a_job_whose_process_has_died_is_told_again_and_one_at_work_is_not(unwat
 
     now = datetime.now(UTC)
     alive = {"owner": this_process(), "heartbeatAt": timestamp(now), "status": "running"}
-    unwatched.store.change_batch(run_id, alive)
+    unwatched.store.change(batches.change, run_id, alive)
     at_work = list(looking.look(now))
-    unwatched.store.change_batch(run_id, {"owner": "gone:1:1:x", "heartbeatAt": None})
+    unwatched.store.change(batches.change, run_id, {"owner": "gone:1:1:x", "heartbeatAt": None})
     died = list(looking.look(now))
 
     assert (at_work, died) == ([], [run_id])

@@ -27,7 +27,7 @@ from proctor.json_values import JsonMap, JsonObject, as_datetime, maps_in, parse
 from proctor.report.render import estimate_document
 from proctor.score import CHECK, EXPECT
 from proctor.stats.intervals import Estimate
-from proctor.store import Store, Writer, timestamp
+from proctor.store import Store, Writer, batches, timestamp
 from proctor.store.batches import moment
 from proctor.store.runs import run_ids_of_job
 from proctor.store.tables import ItemRow
@@ -524,7 +524,7 @@ def requeue(store: Store, run_id: str, models: Iterable[str]) -> int:
     """Queue every finished item of these models again; their number."""
     names = set(models)
     rows = [row for name, row in _ranked(store, run_id) if row["status"] in FINISHED and name in names]
-    store.requeue(run_id, [row["id"] for row in rows])
+    store.change(batches.requeue, run_id, [row["id"] for row in rows])
     return len(rows)
 
 

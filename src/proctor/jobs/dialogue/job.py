@@ -39,7 +39,7 @@ from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
 from proctor.stop_rule import StopRule, make_stop_rule
-from proctor.store import Resource, Store
+from proctor.store import Resource, Store, batches
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
 
@@ -219,7 +219,7 @@ class DialogueFiles(JobFiles):
         """Queue finished dialogues again for evaluators that the config has got since."""
         store = self._ctx.store
         if items := unjudged_items(store.read, self._run_id, plan.items()):
-            store.requeue(self._run_id, [item.id for item in items])
+            store.change(batches.requeue, self._run_id, [item.id for item in items])
             store.extend_batch(self._run_id, {}, add=[], settle=items, drop=[])
             self._ctx.info(f"{plural(len(items), 'finished dialogue')} will be judged by the new evaluators")
 

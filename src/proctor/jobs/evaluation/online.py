@@ -19,7 +19,7 @@ from proctor.item import RUNNING, digest_of
 from proctor.jobs.evaluation.request import EvaluationRequest
 from proctor.jobs.evaluation.state import FAILED, EvaluationState, evaluation_of, open_evaluation
 from proctor.json_values import JsonMap, JsonObject, as_map
-from proctor.store import Store, timestamp
+from proctor.store import Store, batches, timestamp
 from proctor.store.definitions import OnlineConfig
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.session_selection import QuietSession, quiet_sessions
@@ -172,7 +172,7 @@ class OnlineWatch:
         self._store.evaluations.change_request(changed)
         # Unfinished and without an owner: the next process resumes it, also after a restart.
         fresh = dict.fromkeys(("heartbeatAt", "finishedAt", "abortRequestedAt"))
-        self._store.change_batch(row["id"], {"status": RUNNING, "reason": "", "owner": "", **fresh})
+        self._store.change(batches.change, row["id"], {"status": RUNNING, "reason": "", "owner": "", **fresh})
         return str(row["id"])
 
     def _request(self, config: OnlineConfig, sessions: Sequence[str]) -> JsonObject:

@@ -46,7 +46,7 @@ from proctor.json_values import (
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
 from proctor.session import CHARACTERS_PER_TOKEN, Usage
-from proctor.store import Store, StoreReader
+from proctor.store import Store, StoreReader, batches
 from proctor.store.datasets import DRAFT
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.session_selection import (
@@ -534,7 +534,7 @@ def extend_evaluation(
         )
     )
     columns = {"concurrency": request.concurrency, "budgetUsd": request.budget_usd}
-    ctx.store.change_batch(evaluation.id, columns)
+    ctx.store.change(batches.change, evaluation.id, columns)
     return evaluation_of(ctx.store, evaluation.id, ctx.now())
 
 

@@ -25,7 +25,7 @@ from proctor.errors import Contradiction, KeyMissing, NotFound
 from proctor.item import RUNNING, SUCCESS
 from proctor.jobs.evaluation.request import JOB_NAME, EvaluationRequest, named
 from proctor.json_values import JsonMap, JsonObject, as_map, as_text
-from proctor.store import Store, evaluations, timestamp
+from proctor.store import Store, batches, evaluations, timestamp
 from proctor.store.batches import moment
 from proctor.store.evaluations import EvaluationRecord, ListedEvaluation
 from proctor.store.scores import failed_sessions
@@ -178,7 +178,7 @@ def stop_evaluation(store: Store, evaluation: str, now: Callable[[], datetime]) 
     row = evaluation_of(store, evaluation, now())
     if row.is_finished:
         raise Contradiction(f"{row.id} is already {row.state}\nThere is nothing left to stop.")
-    store.request_abort(row.id, now())
+    store.change(batches.request_abort, row.id, now())
     batch = store.read.batch(row.id, now())
     if not batch["owner"] or batch["status"] != RUNNING:
         # No process would see the request.
