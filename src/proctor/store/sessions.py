@@ -265,7 +265,7 @@ def session_of_rows(session: SessionRow, rows: SessionRows, scores: Iterable[Sco
         ],
         tools=json.loads(session["toolsJson"] or "[]"),
         attributes=json.loads(session["attributesJson"] or "{}"),
-        scores=[_score(row) for row in scores],
+        scores=[score_of(row) for row in scores],
         notes=json.loads(session["notes"]),
     )
 
@@ -314,7 +314,8 @@ def _model_call(row: ModelCallRow) -> ModelCall:
     return replace(call, call_id=call.call_id or f"call-{row['position']}")
 
 
-def _score(row: ScoreRow) -> Score:
+def score_of(row: ScoreRow) -> Score:
+    """The score of a row."""
     return Score(
         evaluator=row["evaluator"],
         value=row["value"],

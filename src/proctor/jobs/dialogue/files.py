@@ -17,9 +17,10 @@ from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
 from proctor.jobs.dialogue.results import is_data, results_of, summary_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
 from proctor.model_client import ClientTotals
-from proctor.score import LEVELS, Score
+from proctor.score import Score
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
+from proctor.store.sessions import score_of
 from proctor.store.tables import (
     BatchRow,
     ItemRow,
@@ -116,17 +117,8 @@ def _totals(facts: JsonMap, side: str) -> ClientTotals:
 
 
 def _score(row: ScoreRow) -> Score:
-    return Score(
-        evaluator=row["evaluator"],
-        value=row["value"],
-        label=row["label"],
-        explanation=row["explanation"],
-        level=LEVELS[row["level"]],
-        target=row["target"],
-        evaluator_digest=row["evaluatorDigest"],
-        error=row["error"],
-        dimension=row["dimension"],
-    )
+    """The score without its cost, which its own session has paid."""
+    return replace(score_of(row), cost_usd=None, input_tokens=0, output_tokens=0)
 
 
 def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> Checkpoint | None:

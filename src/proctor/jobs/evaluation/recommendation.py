@@ -25,7 +25,7 @@ from proctor.stats.evaluation import high_is_bad
 from proctor.store import Store
 from proctor.store.scores import JudgedFilter, sessions_page, verdicts_of
 from proctor.store.session_selection import LogGroupSessions, Period, session_heads, session_ids
-from proctor.store.sessions import evidence_of_session
+from proctor.store.sessions import evidence_of_session, score_of
 from proctor.telemetry import normalized
 from proctor.telemetry.sessions import sessions_of
 
@@ -156,16 +156,7 @@ def _of_evaluation(
             for each in verdicts_of(read, run_id, row["sessionId"])
             if (not evaluator or each["evaluator"] == evaluator) and _is_within(each["timestamp"], period)
         ]
-        scores = [
-            Score(
-                evaluator=row["evaluator"],
-                value=row["value"],
-                label=row["label"],
-                explanation=row["explanation"],
-            )
-            for row in rows
-            if not row["error"]
-        ]
+        scores = [score_of(each) for each in rows if not each["error"]]
         if rows or not (evaluator or period):
             evidence = read.evidence(row["sessionId"])
             yield TracedSession(evidence=evidence, scores=scores, high_is_bad=reversed_)

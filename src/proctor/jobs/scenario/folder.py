@@ -43,6 +43,7 @@ from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timesta
 from proctor.store.database import Row, extended
 from proctor.store.items import ItemState, item_settings, item_states
 from proctor.store.runs import active_seconds
+from proctor.store.sessions import score_of
 from proctor.store.tables import BatchRow, ItemRow, ScoreRow
 from proctor.store.transcripts import calls_after_step, step_text
 
@@ -94,9 +95,7 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
         is_judged = attempt["status"] == SUCCESS or attempt["endReason"] == "checks_failed"
         if is_judged:
             rows = read.of_session("scores", attempt["id"])
-            scores = verdicts_of(
-                Score(evaluator=one["evaluator"], value=one["value"], label=one["label"]) for one in rows
-            )
+            scores = verdicts_of(map(score_of, rows))
             judged += _judge_calls(rows, item) or [
                 replace(call, who=EVALUATORS, purpose="judging", turn=0) for call in rest if not call.who
             ]
