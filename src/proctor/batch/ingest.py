@@ -92,8 +92,11 @@ def keep_arrivals(
     return count
 
 
-def build_sessions(store: Store, now: datetime) -> BuiltSessions:
-    """Build sessions from the spans that have arrived. One small query when there are none."""
+def build_sessions(store: Store, now: datetime, pause: Callable[[], object] | None = None) -> BuiltSessions:
+    """Build sessions from the spans that have arrived. One small query when there are none.
+
+    `pause` is called before each transaction.
+    """
     if not store.arrivals.has_new():
         return BuiltSessions()
 
@@ -101,7 +104,7 @@ def build_sessions(store: Store, now: datetime) -> BuiltSessions:
         session = _session_of(name, documents, left_out)
         return None if session is None else priced(session, now)
 
-    return store.arrivals.build_sessions(build, now)
+    return store.arrivals.build_sessions(build, now, pause)
 
 
 def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:

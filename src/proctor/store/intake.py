@@ -261,11 +261,18 @@ class ReceivedSpans:
         """Arrival of the oldest document that belongs to no session yet; None: there is none."""
         return self._read.value(str, 'SELECT MIN("arrivedAt") FROM "arrivals" WHERE "isNew" = 1')
 
-    def build_sessions(self, build: SessionBuilder, now: datetime) -> BuiltSessions:
-        """Build or rebuild the sessions of new documents, a few traces at a time."""
+    def build_sessions(
+        self, build: SessionBuilder, now: datetime, pause: Callable[[], object] | None = None
+    ) -> BuiltSessions:
+        """Build or rebuild the sessions of new documents, a few traces at a time.
+
+        `pause` is called before each transaction: it may wait for others who want to write.
+        """
         built, builder = BuiltSessions(), _Builder(build)
         while True:
             builder.prepare(self._readers.connection())
+            if pause is not None:
+                pause()
             part = self._transaction(lambda connection: _build_some(connection, builder, now))
             if part is None:
                 break

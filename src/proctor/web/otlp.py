@@ -6,6 +6,7 @@ arrives. Bodies that are too large or malformed are rejected in the encoding of 
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,6 +39,8 @@ MOST_BYTES_IN_FLIGHT = 4 * MOST_BODY_BYTES
 """Maximum of all concurrent requests; beyond it the response is 503."""
 QUIET_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
 """Sessions are built when nothing arrived for the first, and after the second at the latest."""
+MOST_YIELDED_SECONDS = 0.5
+"""How long building waits for requests at most, so that sessions appear under any load."""
 AT_ONCE = 2
 """Requests decoded and stored in parallel."""
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -90,6 +93,10 @@ class Intake:
         # Requests do not wait for a thread that builds sessions.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="otlp-sessions")
         self._in_flight = 0
+        self._storing = 0
+        self._stored = threading.Event()
+        """Set while no request is being stored."""
+        self._stored.set()
         self._arrived = asyncio.Event()
         self._building: asyncio.Task[None] | None = None
 
@@ -129,8 +136,7 @@ class Intake:
         # gRPC has unpacked it, whatever this header says.
         known = {name: value for name, value in headers.items() if name != "content-encoding"}
         try:
-            loop = asyncio.get_running_loop()
-            decoded = await loop.run_in_executor(self._threads, self._store, message, known, signal, PROTOBUF)
+            decoded = await self._in_thread(message, known, signal, PROTOBUF)
         finally:
             self._in_flight -= len(message)
         if decoded.documents:
@@ -174,10 +180,7 @@ class Intake:
                     raise RejectedRequest(413, _EXHAUSTED, f"a body may have {MOST_BODY_BYTES:,} bytes")
                 if self._in_flight > MOST_BYTES_IN_FLIGHT:
                     raise RejectedRequest(503, _UNAVAILABLE, "too much is arriving at once; send it again")
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(
-                self._threads, self._store, bytes(body), dict(request.headers), signal, encoding
-            )
+            return await self._in_thread(bytes(body), dict(request.headers), signal, encoding)
         finally:
             self._in_flight -= len(body)
 
@@ -203,6 +206,24 @@ class Intake:
         except StoreError as error:
             raise RejectedRequest(503, _UNAVAILABLE, "it cannot be kept now; send it again") from error
 
+    async def _in_thread(
+        self, body: bytes, headers: Mapping[str, str], signal: str, encoding: str
+    ) -> DecodedSpans:
+        """Decode and commit in a thread, before any further transaction of the builder."""
+        self._storing += 1
+        self._stored.clear()
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._store, body, headers, signal, encoding)
+        finally:
+            self._storing -= 1
+            if not self._storing:
+                self._stored.set()
+
+    def _yield(self) -> None:
+        """Let requests write first; in the thread of the builder."""
+        self._stored.wait(MOST_YIELDED_SECONDS)
+
     async def _build(self) -> None:
         loop = asyncio.get_running_loop()
         while self._arrived.is_set():
@@ -212,7 +233,7 @@ class Intake:
                 await asyncio.sleep(QUIET_SECONDS)
             self._arrived.clear()
             try:
-                await loop.run_in_executor(self._builder, build_sessions, self._site.context)
+                await loop.run_in_executor(self._builder, build_sessions, self._site.context, self._yield)
             except StoreError:
                 # The store is locked: retry later.
                 await asyncio.sleep(PATIENCE_SECONDS)
