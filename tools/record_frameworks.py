@@ -146,6 +146,25 @@ client = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url=URL, api_key="
 agent = client.as_agent(name="Guide", instructions="Be brief.", tools=[get_weather, add])
 """
 
+LOGFIRE = """
+import logfire
+logfire.configure(send_to_logfire=False, console=False, service_name="weather",
+                  additional_span_processors=[SimpleSpanProcessor(FileExporter())])
+logfire.instrument_openai_agents()
+"""
+
+HAYSTACK = """
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import OpenAIChatGenerator
+from haystack.dataclasses import ChatMessage
+from haystack.tools import ComponentTool, create_tool_from_function
+from openinference.instrumentation.haystack import HaystackInstrumentor
+HaystackInstrumentor().instrument(tracer_provider=provider)
+def agent_of(system_prompt, tools=(), model="gpt-4o-mini"):
+    generator = OpenAIChatGenerator(model=model)
+    return Agent(chat_generator=generator, tools=list(tools), system_prompt=system_prompt)
+"""
+
 LANGGRAPH = """
 from langchain.agents import create_agent
 from langchain_core.tools import tool
@@ -440,28 +459,13 @@ LlamaIndexInstrumentor().instrument(tracer_provider=provider)
     ),
     "haystack.openinference": (
         "haystack",
-        """
-from haystack.components.agents import Agent
-from haystack.components.generators.chat import OpenAIChatGenerator
-from haystack.dataclasses import ChatMessage
-from haystack.tools import create_tool_from_function
-from openinference.instrumentation.haystack import HaystackInstrumentor
-HaystackInstrumentor().instrument(tracer_provider=provider)
-tools = [create_tool_from_function(get_weather), create_tool_from_function(add)]
-agent = Agent(chat_generator=OpenAIChatGenerator(model="gpt-4o-mini"), tools=tools, system_prompt="Be brief.")
+        HAYSTACK
+        + """
+agent = agent_of("Be brief.", [create_tool_from_function(get_weather), create_tool_from_function(add)])
 print(agent.run(messages=[ChatMessage.from_user(QUESTION)])["messages"][-1].text)
 """,
     ),
-    "openai-agents.logfire": (
-        "logfire",
-        """
-import logfire
-logfire.configure(send_to_logfire=False, console=False, service_name="weather",
-                  additional_span_processors=[SimpleSpanProcessor(FileExporter())])
-logfire.instrument_openai_agents()
-"""
-        + OPENAI_AGENTS,
-    ),
+    "openai-agents.logfire": ("logfire", LOGFIRE + OPENAI_AGENTS),
     "agent-framework.own": (
         "agent-framework",
         AGENT_FRAMEWORK
@@ -533,6 +537,15 @@ import asyncio
 from agents import Agent, Runner
 expert = Agent(name="Expert", instructions="You are an expert.", model="gpt-4o-mini")
 agent = Agent(name="Guide", instructions="Be brief.", model="gpt-4o-mini", handoffs=[expert])
+print(asyncio.run(Runner.run(agent, QUESTION)).final_output)
+"""
+
+OPENAI_AGENTS_DELEGATION = """
+import asyncio
+from agents import Agent, Runner
+expert = Agent(name="Expert", instructions="You are an expert.", model="gpt-4o-mini")
+tools = [expert.as_tool(tool_name="ask_expert", tool_description="Ask an expert.")]
+agent = Agent(name="Guide", instructions="Be brief.", model="gpt-4o-mini", tools=tools)
 print(asyncio.run(Runner.run(agent, QUESTION)).final_output)
 """
 
@@ -634,6 +647,96 @@ from google.adk.tools.agent_tool import AgentTool
 expert = LlmAgent(name="expert", description="An expert.", model=model, instruction="You are an expert.")
 agent = """,
         ).replace("tools=[get_weather, add]", "tools=[AgentTool(agent=expert)]"),
+    ),
+    "openai-agents.openinference-delegation": _openai_agents("openinference", OPENAI_AGENTS_DELEGATION),
+    "openai-agents.traceloop-delegation": _openai_agents("opentelemetry", OPENAI_AGENTS_DELEGATION),
+    "openai-agents.logfire-delegation": ("logfire", LOGFIRE + OPENAI_AGENTS_DELEGATION),
+    "openai-agents.logfire-failed": ("logfire", LOGFIRE + OPENAI_AGENTS_FAILED),
+    "haystack.openinference-failed": (
+        "haystack",
+        HAYSTACK
+        + """
+try:
+    agent_of("Be brief.", model="broken").run(messages=[ChatMessage.from_user(QUESTION)])
+except Exception:
+    print("The run failed.")
+""",
+    ),
+    "haystack.openinference-delegation": (
+        "haystack",
+        HAYSTACK
+        + """
+def ask_expert(question: str) -> str:
+    "Ask an expert."
+    return agent_of("You are an expert.").run(messages=[ChatMessage.from_user(question)])["last_message"].text
+
+agent = agent_of("Be brief.", [create_tool_from_function(ask_expert)])
+print(agent.run(messages=[ChatMessage.from_user(QUESTION)])["messages"][-1].text)
+""",
+    ),
+    "agent-framework.own-failed": (
+        "agent-framework",
+        AGENT_FRAMEWORK.replace("gpt-4o-mini", "broken")
+        + """
+try:
+    asyncio.run(agent.run(QUESTION))
+except Exception:
+    print("The run failed.")
+""",
+    ),
+    "agent-framework.own-delegation": (
+        "agent-framework",
+        AGENT_FRAMEWORK.replace(
+            "agent = ",
+            """
+expert = client.as_agent(name="Expert", instructions="You are an expert.")
+ask_expert = expert.as_tool(name="ask_expert", description="Ask an expert.", arg_name="question")
+agent = """,
+        ).replace("tools=[get_weather, add]", "tools=[ask_expert]")
+        + """
+async def main():
+    print((await agent.run(QUESTION)).text)
+
+asyncio.run(main())
+""",
+    ),
+    "mastra.own-failed": (
+        "mastra",
+        MASTRA.replace('weather("gpt-4o-mini")', 'weather("broken")').replace(
+            "console.log((await agent.generate(process.env.QUESTION, talk)).text);",
+            'await agent.generate(process.env.QUESTION, talk).catch(() => console.log("The run failed."));',
+        ),
+    ),
+    "mastra.own-delegation": (
+        "mastra",
+        MASTRA.replace(
+            "const guide = ",
+            """const expert = new Agent({
+  id: "expert", name: "Expert", description: "An expert.", instructions: "You are an expert.",
+  model: weather("gpt-4o-mini"),
+});
+const guide = """,
+        ).replace('weather("gpt-4o-mini"), tools,', 'weather("gpt-4o-mini"), agents: { expert },'),
+    ),
+    "vercel-ai.own-failed": (
+        "vercel-ai",
+        VERCEL_AI.replace('weather("gpt-4o-mini")', 'weather("broken")')
+        + 'await generateText(settings).catch(() => console.log("The run failed."));',
+    ),
+    "vercel-ai.own-delegation": (
+        "vercel-ai",
+        VERCEL_AI
+        + """
+const expert = { ...settings, system: "You are an expert.", tools: {},
+                 experimental_telemetry: { isEnabled: true, functionId: "Expert" } };
+settings.tools = {
+  ask_expert: tool({
+    description: "Ask an expert.", inputSchema: z.object({ question: z.string() }),
+    execute: async ({ question }) => (await generateText({ ...expert, prompt: question })).text,
+  }),
+};
+console.log((await generateText(settings)).text);
+""",
     ),
     "autogen.own-failed-tool": (
         "autogen",
@@ -742,7 +845,9 @@ class ScriptedModel(BaseHTTPRequestHandler):
         items = body["input"] if isinstance(body["input"], list) else []
         answered = sum(item.get("type") == "function_call_output" for item in items)
         offered = [tool["name"] for tool in body.get("tools") or ()]
-        calls = CALLS if CALLS[0][0] in offered else tuple((name, {}) for name in offered)
+        given = {tool["name"]: tool["parameters"].get("required") or () for tool in body.get("tools") or ()}
+        own = tuple((name, dict.fromkeys(given[name], "Is it sunny in Oslo?")) for name in offered)
+        calls = CALLS if CALLS[0][0] in offered else own
         if answered < len(calls):
             name, arguments = calls[answered]
             call = {"type": "function_call", "id": f"fc_{answered + 1}", "call_id": f"call_{answered + 1}"}

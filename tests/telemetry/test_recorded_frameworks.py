@@ -40,7 +40,7 @@ EXPECTED = {
     "openai-agents.openinference": Expected(),
     "openai-agents.traceloop": Expected(),
     "openai-agents.logfire": Expected(),
-    "haystack.openinference": Expected(agent="", tools=()),
+    "haystack.openinference": Expected(agent="Agent", tools=()),
     "mastra.own": Expected(session="mastra-session", tools=(None, None)),
     "agent-framework.own": Expected(),
     "langgraph.openinference": Expected(),

@@ -24,6 +24,9 @@ def read(span: Span) -> SpanReading | None:
         reading.kind == "agent" and span.parent_id and not span.name.endswith("Agent.run")
     ):
         return None
+    if reading.kind == "agent":
+        # It writes no names: that of the component.
+        return replace(reading, agent=span.name.removesuffix(".run"))
     if reading.kind != "inference":
         return reading
     inputs = parse_messages(first(span.attributes, "input.value"), "user")
