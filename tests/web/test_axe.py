@@ -263,6 +263,9 @@ PAGES = {
         "/compare?run=prompts",
         "/trends",
         "/review",
+        "/sessions",
+        "/dashboard?since=2000d",
+        "/labeling",
     ],
 }
 

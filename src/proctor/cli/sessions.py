@@ -13,6 +13,7 @@ from proctor.api.review import Comment, Feedback, WaitingSession, read_feedback,
 from proctor.api.runs import start
 from proctor.api.search import StoreSearch
 from proctor.api.session_search import SessionFilter, SessionSearch, save_filter, saved_filter
+from proctor.api.session_trends import By, session_trend
 from proctor.api.sessions import RunSession, delete_imported, find_session
 from proctor.cli import output
 from proctor.cli.output import (
@@ -169,6 +170,51 @@ def list_sessions(
     if page.total > len(listed):
         more = "at least " if page.is_cut else ""
         print_note(f"{len(listed):,} of {more}{count(page.total, 'session')}; --limit N shows more")
+    return output.SUCCEEDED
+
+
+@sessions_app.command()
+def trend(
+    context: typer.Context,
+    service: Annotated[Values, typer.Option(help="Service. Repeatable.", metavar="NAME")] = None,
+    since: Annotated[
+        str, typer.Option(help="Started at or after: 7d, 36h, or 2026-01-31 (default: 30d).", metavar="WHEN")
+    ] = "",
+    until: Annotated[str, typer.Option(help="Started before.", metavar="WHEN")] = "",
+    by: Annotated[By, typer.Option(help="Divide by service, agent, version, prompt, or model.")] = "",
+    saved: Annotated[str, typer.Option(help="Sessions of this saved filter.", metavar="NAME")] = "",
+    as_json: Json = False,
+) -> int:
+    """Show sessions over time: number, errors, cost, duration, and scores, with 95% bands.
+
+    Example:  proctor sessions trend --service shop --since 30d --by version
+    """
+    given = {"service": service, "since": since, "until": until}
+    with terminal_context(context.obj) as ctx:
+        start = asdict(saved_filter(ctx, saved)) if saved else {}
+        wanted = SessionFilter.make(**start | {name: value for name, value in given.items() if value})
+        found = session_trend(ctx, wanted, by=by)
+    if as_json:
+        print_json(camel_document(found))
+        return output.SUCCEEDED
+    rows = [
+        (
+            group.name or "–",
+            line.metric,
+            point.start[:16].replace("T", " "),
+            f"{point.sessions:,}",
+            f"{point.value:.4g}" if point.value is not None else "–",
+            "" if point.low is None else f"{point.low:.4g} to {point.high:.4g}",
+        )
+        for group in found.groups
+        for line in group.lines
+        for point in line.points
+    ]
+    print_table(
+        (by.upper() or "SESSIONS", "METRIC", f"{found.period.upper()} (UTC)", "N", "VALUE", "BAND"), rows
+    )
+    if found.omitted:
+        print_note(f"{count(found.omitted, 'smaller group')} left out")
     return output.SUCCEEDED
 
 

@@ -486,16 +486,24 @@ def curves(title: str, series: Mapping[str, Sequence[Point]], *, x_axis: str, sa
 
 
 def trend(
-    title: str, points: Sequence[Point], names: Sequence[str], changes: Sequence[int], *, say_y: Say
+    title: str,
+    points: Sequence[Point],
+    names: Sequence[str],
+    changes: Sequence[int],
+    *,
+    say_y: Say,
+    is_share: bool | None = None,
 ) -> str:
     """Values in the order of time with their intervals; `names` stand below them.
 
     `changes` are -1 and 1 for points that are significantly worse or better than the one before: triangles
-    that point down and up. Shares have the whole scale in sight, other values their own range.
+    that point down and up. Shares have the whole scale in sight, other values their own range; None: values
+    between 0 and 1 are shares.
     """
     left, right, base, plot_top = 54.0, 28.0, 200.0, 14.0
     values = [end for point in points for end in (point.y, point.low, point.high) if end is not None]
-    is_share = bool(values) and min(values) >= 0 and max(values) <= 1
+    if is_share is None:
+        is_share = bool(values) and min(values) >= 0 and max(values) <= 1
     y_steps = ticks(1.0 if is_share else max(0.0, _top(values)), 4, bottom=_bottom(values))
     high = (base - plot_top) / (y_steps[-1] - y_steps[0])
     zero = base + y_steps[0] * high

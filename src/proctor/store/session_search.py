@@ -13,8 +13,9 @@ from datetime import datetime
 from typing_extensions import TypedDict
 
 from proctor.errors import NotFound
+from proctor.item import ERROR, FAIL, RUNNING, TIMEOUT
 from proctor.store.annotations import TAG
-from proctor.store.database import Connection, places
+from proctor.store.database import Connection, literals, places
 from proctor.store.item_lists import Range, ScoreRange, texts_of
 from proctor.store.reader import StoreReader, uses_postgres
 from proctor.store.tables import SessionFilterRow
@@ -396,3 +397,89 @@ def delete_filter(connection: Connection, name: str) -> None:
 def filters(read: StoreReader) -> list[SessionFilterRow]:
     """The filters, by name."""
     return read.rows(SessionFilterRow, 'SELECT * FROM "session_filters" ORDER BY "name"')
+
+
+BY = {
+    "version": "agentVersion",
+    "prompt": "promptName",
+    "agent": "agent",
+    "service": "service",
+    "model": _SERVED,
+}
+"""What lines over time are drawn by: the column, or an expression."""
+
+
+class PeriodSums(TypedDict):
+    """Finished sessions of one period and one group."""
+
+    period: str
+    name: str
+    sessions: int
+    failed: int
+    priced: int
+    cost: float | None
+    costSquares: float | None
+    tokens: int
+    timed: int
+    seconds: float | None
+    secondsSquares: float | None
+
+
+class PeriodScores(TypedDict):
+    """Scores of sessions of one period and one group; several of one session are its mean."""
+
+    evaluator: str
+    dimension: str
+    period: str
+    name: str
+    sessions: int
+    total: float
+    squares: float
+    low: float
+    high: float
+
+
+def _period_parts(
+    read: StoreReader, query: SessionQuery, by: str, characters: int
+) -> tuple[str, str, str, list[object]]:
+    columns, parameters = _column_conditions(query)
+    selecting, more, _ = _selections(read, query)
+    expression = BY.get(by, "''")
+    name = f's."{expression}"' if expression.isalpha() else expression
+    period = f'substr(s."startedAt", 1, {characters})'
+    return period, name, f"{columns}{selecting} AND s.\"status\" <> '{RUNNING}'", [*parameters, *more]
+
+
+def period_sums(read: StoreReader, query: SessionQuery, by: str, characters: int) -> list[PeriodSums]:
+    """Sums of the sessions that match, by period and group; `characters` of a time are the period."""
+    period, name, where, parameters = _period_parts(read, query, by, characters)
+    failed = literals((FAIL, TIMEOUT, ERROR))
+    return read.rows(
+        PeriodSums,
+        f'SELECT {period} AS "period", {name} AS "name", COUNT(*) AS "sessions", '
+        f'SUM(CASE WHEN s."status" IN ({failed}) THEN 1 ELSE 0 END) AS "failed", '
+        'COUNT(s."costUsd") AS "priced", SUM(s."costUsd") AS "cost", '
+        'SUM(s."costUsd" * s."costUsd") AS "costSquares", SUM(s."totalTokens") AS "tokens", '
+        'COUNT(s."workSeconds") AS "timed", SUM(s."workSeconds") AS "seconds", '
+        'SUM(s."workSeconds" * s."workSeconds") AS "secondsSquares" '
+        f'FROM "sessions" s WHERE {where} GROUP BY {period}, {name} ORDER BY {period}, {name}',
+        parameters,
+    )
+
+
+def period_scores(read: StoreReader, query: SessionQuery, by: str, characters: int) -> list[PeriodScores]:
+    """Scores of the sessions that match, by evaluator, dimension, period and group."""
+    period, name, where, parameters = _period_parts(read, query, by, characters)
+    return read.rows(
+        PeriodScores,
+        'SELECT v."evaluator", v."dimension", v."period", v."name", COUNT(*) AS "sessions", '
+        'SUM(v."value") AS "total", SUM(v."value" * v."value") AS "squares", MIN(v."value") AS "low", '
+        'MAX(v."value") AS "high" FROM (SELECT x."evaluator", x."dimension", '
+        f'{period} AS "period", {name} AS "name", AVG(x."value") AS "value" FROM "sessions" s '
+        'JOIN "scores" x ON x."scoredSessionId" = s."id" '
+        f'WHERE {where} AND x."error" = \'\' AND x."value" IS NOT NULL '
+        f'GROUP BY s."id", x."evaluator", x."dimension", {period}, {name}) v '
+        'GROUP BY v."evaluator", v."dimension", v."period", v."name" '
+        'ORDER BY v."evaluator", v."dimension", v."period", v."name"',
+        parameters,
+    )

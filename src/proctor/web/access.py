@@ -54,6 +54,8 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /sessions/{session_id}",
         "GET /api/sessions",
         "GET /api/session-ids",
+        "GET /dashboard",
+        "GET /api/session-trend",
         "GET /labeling",
         "GET /api/labeling",
         "GET /api/labeling/progress",

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from proctor.api import session_search as api
 from proctor.api.session_search import SavedFilter, SessionFilter, SessionPage, SessionSearch
+from proctor.api.session_trends import By, SessionTrend, session_trend
 from proctor.api.sessions import select_sessions
 from proctor.errors import NotFound
 from proctor.web.access import person_of
@@ -91,6 +92,15 @@ def router(site: AppState) -> APIRouter:
     ) -> SessionPage:
         """Newest first, with counts by service, agent, version, prompt, model and status."""
         return search.page(wanted, after=after, limit=limit)
+
+    @routes.get("/dashboard", include_in_schema=False)
+    def show_dashboard(request: Request) -> Response:
+        return page(request, "dashboard.html", title="Sessions over time")
+
+    @routes.get("/api/session-trend", summary="Sessions over time: number, errors, cost, duration, scores")
+    def trend(wanted: Filter, by: By = "") -> SessionTrend:
+        """Of the last 30 days unless `since` says; by hour, day or month. A band holds for its whole line."""
+        return session_trend(site.context, wanted, by=by)
 
     @routes.get("/api/session-ids", summary="IDs of the sessions that a filter selects")
     def ids(

@@ -37,7 +37,7 @@ const table = new DataTable({
   rowKey: (row) => row.session.id,
   open: (row) => go(`/sessions/${encodeURIComponent(row.session.id)}`),
   columns: [
-    { key: "check", title: " ", class: "col-check", cell: checkCell },
+    { key: "check", title: "Select", class: "col-check", cell: checkCell },
     { key: "session", title: "Session", class: "col-session", cell: nameCell },
     { key: "status", title: "Status", class: "col-status", cell: ({ session }) => badge(session.status, session.endReason) },
     { key: "agent", title: "Agent and model", class: "col-agent", cell: ({ session }) => el("div", {}, visible(session.agent || session.service || "–"), el("div", { class: "soft small" }, visible([session.model, session.agentVersion].filter(Boolean).join(" · ")))) },
@@ -92,6 +92,7 @@ async function load({ more = false } = {}) {
 }
 
 function show(answer, more) {
+  byId("over-time").href = urlOf(`/dashboard${query(filters)}`);
   const least = answer.isCut ? "at least " : "";
   byId("total").textContent = `${least}${plural(total, "session")}${answer.pending ? ` · ${number(answer.pending)} not searchable yet` : ""}`;
   byId("more").hidden = !next;
