@@ -168,7 +168,13 @@ def test_the_document_of_what_was_found() -> None:
     )
     about = {"commit": "c1", "title": "Add totals", "date": "2026-01-02T00:00:00+00:00"}
     counts = {"sourceFiles": 2, "testFiles": 1, "lines": 4}
-    task_counts = {"failToPass": 1, "passToPass": 2, "underspecification": 0.4, "sources": ["issue"]}
+    task_counts = {
+        "failToPass": 1,
+        "passToPass": 2,
+        "otherTestFiles": 0,
+        "underspecification": 0.4,
+        "sources": ["issue"],
+    }
     task_counts["seconds"] = 1.3
     assert result.document() == {
         "repo": "/r",

@@ -275,6 +275,32 @@ def test_a_solution_that_breaks_one_of_very_many_tests_fails(proctor, tmp_path: 
     assert failure["reason"] == "checks_failed" and "300 of 301" in failure["error"]
 
 
+def test_tests_that_use_what_a_commit_changed_are_run_with_its_own(proctor, tmp_path: Path):
+    history = History(tmp_path / "shop")
+    shop = "def total(items):\n    return items[0]\n\n\ndef tail(items):\n    return items[-1]\n"
+    tail = "from shop import tail\n\n\ndef test_tail():\n    assert tail([1, 2]) == 2\n"
+    cannot = "import shop, nosuchmodule\n"
+    unrelated = "def test_nothing():\n    pass\n"
+    history.commit("Begin", shop_DOT_py=shop, tests__test_last_DOT_py=tail, tests__test_x_DOT_py=unrelated)
+    fixed = shop.replace("items[0]", "sum(items)")
+    history.commit("Totals of two items are wrong", shop_DOT_py=fixed, tests__test_two_DOT_py=FIX_TEST)
+    history.commit("Cannot be loaded here", tests__test_more_DOT_py=cannot)
+    again = fixed.replace("sum(items)", "sum(items, 0)") + "\n\ndef tax(items):\n    return 0\n"
+    taxed = "def test_tax():\n    from shop import tax\n    assert tax([]) == 0\n"
+    history.commit("No items are taxed", shop_DOT_py=again, tests__test_tax_DOT_py=taxed)
+    words = ("--since", "20y", "--check", f"{sys.executable} -m pytest -q", "--include-underspecified")
+    mined = json.loads(proctor("tasks", "from-history", "shop", "--out", "tasks", *words, "--json").stdout)
+
+    counts = {task["title"]: (task["passToPass"], task["otherTestFiles"]) for task in mined["tasks"]}
+    # The file that cannot be loaded would stop all others: only those of the commit itself are run.
+    assert counts == {"Totals of two items are wrong": (1, 1), "No items are taxed": (0, 4)}
+    sabotage = "sed -i -e 's/items.0./sum(items)/' -e 's/items.-1./None/' shop.py"
+    task = next(task["folder"] for task in mined["tasks"] if task["title"].startswith("Totals"))
+    done = proctor("bench", "--task", f"tasks/{task}", "--agent", f"saboteur={sabotage}", "--json")
+    [failure] = json.loads(done.stdout)["failures"]
+    assert "tests/test_last.py::test_tail" in failure["error"]
+
+
 ISSUES = [
     {"number": 11, "title": "How the pull request solved it", "pull_request": {}},
     {

@@ -169,6 +169,8 @@ def _progress(candidates: int, most: int, *, quiet: bool) -> Iterator[Progress |
 
 def _line(candidate: CommitCandidate, validation: CommitValidation) -> str:
     passed = f"{len(validation.fail_to_pass)} to fix, {len(validation.pass_to_pass)} to keep"
+    if other := validation.other_test_files:
+        passed += f"; {count(other, 'unrelated test file')} not run"
     outcome = passed if validation.state == "task" else validation.reason.partition("\n")[0]
     return f"{candidate.commit[:10]} {validation.state}: {printable(outcome, width=160)}"
 

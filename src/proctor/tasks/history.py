@@ -24,7 +24,7 @@ from proctor.errors import ProctorError, UsageError, WorkspaceError
 from proctor.formatting import clipped
 from proctor.git import Git, GitError
 from proctor.item import Item, digest_of
-from proctor.json_values import JsonObject, as_number, as_text, json_object
+from proctor.json_values import JsonObject, as_number, as_text, as_whole_number, json_object
 from proctor.processes import ProgramResult, run
 from proctor.processes.error_lines import error_line
 from proctor.sandbox import Phase, Sandbox
@@ -37,6 +37,7 @@ from proctor.tasks.mining_failures import (
     StoppedMining,
     tail_of,
 )
+from proctor.tasks.related_tests import related_tests
 from proctor.tasks.review import read_decisions
 from proctor.tasks.statement import REWRITE, Statement, make_statement, read_issues, without_paths
 from proctor.tasks.test_command import TestCommands, guess_commands
@@ -172,6 +173,8 @@ class CommitValidation:
     """What the statement leaves open, from 0 to 1; None: not known."""
     sources: tuple[str, ...] = ()
     """Where the statement is from."""
+    other_test_files: int = 0
+    """Test files that are not run: nothing connects them with what the commit changed."""
     ran: bool = True
     """Whether its tests ran; if not, the next run validates the commit again."""
 
@@ -227,6 +230,7 @@ class MiningResult:
                     "date": by_commit[task.commit].date,
                     "failToPass": len(task.fail_to_pass),
                     "passToPass": len(task.pass_to_pass),
+                    "otherTestFiles": task.other_test_files,
                     "underspecification": task.underspecification,
                     "sources": list(task.sources),
                     "seconds": round(task.seconds, 1),
@@ -373,7 +377,13 @@ class HistoryMiner:
             raise UsageError(f"reading the history of {options.repo}: {error}") from error
         self._issues = read_issues(options.issues) if options.issues else {}
         # Earlier versions kept the first 200 tests only: their tasks are validated again.
-        parts = [self.commands.check, self.commands.setup, REPEATS, options.hints, "all tests, context"]
+        parts = [
+            self.commands.check,
+            self.commands.setup,
+            REPEATS,
+            options.hints,
+            "all tests, context, related",
+        ]
         self._key = digest_of([*parts, self._issues] if self._issues else parts)[:16]
         self._results: dict[str, CommitValidation] = {}
         self._claimed: set[str] = set()
@@ -509,21 +519,16 @@ class HistoryMiner:
                 underspecification=statement.underspecification,
                 sources=statement.sources,
             )
-        command = restricted(self.commands.check, await in_thread(self._test_files, candidate))
-        async with self._trial(candidate) as trial:
-            await in_thread(trial.lay, candidate.tests)
-            before = await trial.run_tests(command)
-            await in_thread(trial.lay, candidate.source)
-            after = []
-            for _ in range(REPEATS):
-                after.append(await trial.run_tests(command))
-                # Repeats of a commit that fails anyway only take time.
-                if not _passed(after[0]) - _passed(before):
-                    break
+        own, related, other = await in_thread(self._test_files, candidate)
+        command, before, after, output = await self._run_tests(candidate, own, related)
+        if related and not any(map(_passed, after)):
+            # One that cannot be loaded here stops all.
+            other += len(related)
+            command, before, after, output = await self._run_tests(candidate, own, [])
         validation = judge_runs(candidate.commit, before, after)
         if validation.state == "rejected" and not any(_passed(each) for each in after):
-            failure = EnvironmentFailure(kind="tests", command=command, output=trial.output)
-            raise NotRun(f"{validation.reason}: {error_line(trial.output)}", failure)
+            failure = EnvironmentFailure(kind="tests", command=command, output=output)
+            raise NotRun(f"{validation.reason}: {error_line(output)}", failure)
         self._failures.clear()
         if validation.state != "task":
             return validation
@@ -535,6 +540,7 @@ class HistoryMiner:
             folder=candidate.name,
             underspecification=statement.underspecification,
             sources=statement.sources,
+            other_test_files=other,
         )
         await self._write_task(candidate, validation, command, statement)
         return validation
@@ -561,13 +567,38 @@ class HistoryMiner:
             hints=self.options.hints,
         )
 
-    def _test_files(self, candidate: CommitCandidate) -> list[str]:
-        present = set(
-            self.source.git(
-                "ls-tree", "-r", "--name-only", "-z", candidate.commit, "--", *candidate.tests
-            ).split("\0")
-        )
-        return [path for path in candidate.tests if path in present]
+    async def _run_tests(
+        self, candidate: CommitCandidate, own: Sequence[str], related: Sequence[str]
+    ) -> tuple[str, Results, list[Results], str]:
+        """The command of the tests, its results over the parent and of the whole commit, and its output."""
+        command = restricted(self.commands.check, [*own, *related])
+        async with self._trial(candidate) as trial:
+            await in_thread(trial.lay, candidate.tests)
+            before = await trial.run_tests(restricted(self.commands.check, own))
+            if related:
+                # On their own: where the new tests cannot be loaded yet, some runners run none.
+                before = {**await trial.run_tests(restricted(self.commands.check, related)), **before}
+            await in_thread(trial.lay, candidate.source)
+            after = []
+            for _ in range(REPEATS):
+                after.append(await trial.run_tests(command))
+                # Repeats of a commit that fails anyway only take time.
+                if not _passed(after[0]) - _passed(before):
+                    break
+            return command, before, after, trial.output
+
+    def _test_files(self, candidate: CommitCandidate) -> tuple[list[str], list[str], int]:
+        """The test files of a commit, others that use what it changed, and how many more are not run."""
+        listed = self.source.git("ls-tree", "-r", "--name-only", "-z", candidate.commit).split("\0")
+        present = set(listed)
+        own = [path for path in candidate.tests if path in present]
+        rest = [path for path in listed if path and is_test(path) and path not in own]
+        # Where all tests are run anyway, a file more does not change the command.
+        check, command = self.commands.check, restricted(self.commands.check, own)
+        others = [path for path in rest if restricted(check, [*own, path]) != command]
+        code = [path for path in candidate.source if _is_code(path)]
+        related = related_tests(self.source.git, candidate.commit, code, others)
+        return own, related, len(others) - len(related)
 
     @asynccontextmanager
     async def _trial(self, candidate: CommitCandidate) -> "AsyncIterator[_Trial]":
@@ -632,6 +663,7 @@ class HistoryMiner:
                     "date": candidate.date,
                     "repeats": REPEATS,
                     "sources": list(statement.sources),
+                    "otherTestFiles": validation.other_test_files,
                 },
             )
             write_archive(
@@ -720,6 +752,7 @@ def _validation_of(row: Mapping[str, object]) -> CommitValidation:
         folder=as_text(row, "folder"),
         underspecification=as_number(row, "underspecification"),
         sources=tuple(_texts(row.get("sources"))),
+        other_test_files=as_whole_number(row, "other_test_files"),
         ran=row.get("ran") is not False and not as_text(row, "reason").startswith(_NOT_RUN_REASONS),
     )
 
