@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proctor.json_values import JsonMap, JsonObject, as_map, as_text, maps_in, parse_json
+from proctor.json_values import JsonMap, JsonObject, as_map, as_text, camel_case, maps_in, parse_json
 from proctor.telemetry.documents import KINDS, STATUSES, Document, attributes_of, has_messages, normalized
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _flat(message: JsonMap, signal: str) -> Iterator[JsonMap]:
         for group in (part for name in groups for part in _each(_get(resource, name))):
             scope = group.get("scope") or group.get("instrumentationLibrary")
             for leaf in _each(_get(group, leaves)):
-                members = {_as_camel(str(key)): value for key, value in leaf.items()}
+                members = {camel_case(str(key)): value for key, value in leaf.items()}
                 yield members | {"resource": about, "scope": scope} | _marks(leaf, signal)
 
 
@@ -145,11 +145,6 @@ def _marks(leaf: JsonMap, signal: str) -> JsonObject:
     if signal == LOGS:
         return {"body": leaf.get("body")}
     return {"startTimeUnixNano": _get(leaf, "startTimeUnixNano") or 0}
-
-
-def _as_camel(key: str) -> str:
-    head, *rest = key.split("_")
-    return head + "".join(part.capitalize() for part in rest)
 
 
 def _get(mapping: JsonMap, name: str) -> object:

@@ -17,7 +17,7 @@ from proctor.evaluators.judging import Judge, JudgeUsage, ask_until_readable, fe
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.formatting import clipped
 from proctor.jobs.evaluation.online import passes
-from proctor.jobs.evaluation.request import moment_of
+from proctor.jobs.evaluation.request import moment_of, period_of
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json
 from proctor.score import Score
@@ -110,7 +110,7 @@ def traced_sessions(
             arn = as_text(source, "onlineEvaluationConfigArn")
             run_id = store.definitions.config(arn.rpartition("/")[2])["runId"]
             document = evaluation_of(store, run_id, now, with_deleted=True).document if run_id else {}
-            sessions = list(_of_evaluation(store, run_id, document, evaluator, _period(as_map(source))))
+            sessions = list(_of_evaluation(store, run_id, document, evaluator, period_of(as_map(source))))
     sessions = [each for each in sessions if turns_of(each.evidence)]
     if not sessions:
         raise UsageError("the agent traces have no session with activity of an agent")
@@ -137,7 +137,7 @@ def _of_log_groups(store: Store, source: JsonMap) -> list[str]:
     selection = LogGroupSessions(
         names=tuple(names),
         services=tuple(map(str, as_sequence(source["serviceNames"]))),
-        period=_period(source),
+        period=period_of(source),
     )
     ids = session_ids(store.read, selection)[:MOST_CANDIDATES]
     filters = [as_map(each) for each in as_sequence(as_map(source, "rule").get("filters"))]
@@ -160,10 +160,6 @@ def _of_evaluation(
         if rows or not (evaluator or period):
             evidence = read.evidence(row["sessionId"])
             yield TracedSession(evidence=evidence, scores=scores, high_is_bad=reversed_)
-
-
-def _period(source: JsonMap) -> Period:
-    return Period(start=moment_of(source.get("startTime")), end=moment_of(source.get("endTime")))
 
 
 def _is_within(stamp: str | None, period: Period | None) -> bool:

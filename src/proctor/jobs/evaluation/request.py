@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from proctor.errors import Problem, UsageError
 from proctor.evaluator import Reference
 from proctor.evaluators import code
+from proctor.formatting import snake_case
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json, without_none
 from proctor.plan.source import PlanSource, refuse
@@ -139,10 +140,12 @@ def _sessions(config: Mapping[str, Any], online_source: Callable[[str], JsonMap]
             return _log_groups(watched | {"filterConfig": {"timeRange": source.get("timeRange")}})
         case "store":
             names = ("runIds", "jobs", "roles", "models", "statuses", "sessionIds")
-            filters = {_snake(name): _texts(source.get(name)) for name in names}
+            filters = {snake_case(name): _texts(source.get(name)) for name in names}
             # Evaluations are not evaluated themselves unless they are named.
             excluded = () if JOB_NAME in filters["jobs"] else (JOB_NAME,)
-            return OwnSessions(**filters, excluded_jobs=excluded, period=_period(as_map(source, "timeRange")))
+            return OwnSessions(
+                **filters, excluded_jobs=excluded, period=period_of(as_map(source, "timeRange"))
+            )
         case "files":
             imported = _texts(source.get("sessionIds"))
             return FileSessions(
@@ -164,7 +167,7 @@ def _log_groups(source: JsonMap) -> LogGroupSessions:
         services=_texts(source.get("serviceNames")),
         session_ids=_texts(filters.get("sessionIds")),
         traces=traces,
-        period=_period(as_map(filters, "timeRange")),
+        period=period_of(as_map(filters, "timeRange")),
     )
 
 
@@ -174,8 +177,9 @@ def _texts(values: object) -> tuple[str, ...]:
     return tuple(map(str, as_sequence(values)))
 
 
-def _period(period: JsonMap) -> Period:
-    return Period(start=moment_of(period.get("startTime")), end=moment_of(period.get("endTime")))
+def period_of(document: JsonMap) -> Period:
+    """The period from `startTime` to `endTime`."""
+    return Period(start=moment_of(document.get("startTime")), end=moment_of(document.get("endTime")))
 
 
 def moment_of(value: object) -> datetime | None:
@@ -189,10 +193,6 @@ def moment_of(value: object) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"`{value}` is no moment\nWrite it like 2026-01-31 or 2026-01-31T14:00Z.") from None
     return read if read.tzinfo else read.replace(tzinfo=UTC)
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _plain(value: object) -> Any:
