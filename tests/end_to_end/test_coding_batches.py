@@ -213,6 +213,21 @@ def test_runs_of_one_plan_at_the_same_time_keep_the_branches_of_each_other(proct
     assert len(set(written)) == 16
 
 
+def test_a_session_branch_that_somebody_else_has_moved_is_not_overwritten(proctor, repository):
+    theirs = "git -c user.name=U -c user.email=u@example.org commit-tree -m theirs -p main 'main^{tree}'"
+    move = f"git update-ref $(git for-each-ref --format='%(refname)' refs/heads/batch) $({theirs})"
+    command = f"echo ours > ours.txt; cd {repository} && {move}"
+    entry = {"repo": "shop", "agent": "command", "prompt": "Go", "command": command, "sandbox": "none"}
+    (proctor.folder / "moved.yaml").write_text(json.dumps({"runId": "moved", "matrix": [entry]}))
+
+    assert proctor("batch", "moved.yaml").returncode == 1
+
+    [item] = proctor.json("show", "moved")["items"]
+    assert (item["status"], item["reason"]) == ("error", "publish_failed")
+    [session] = proctor.json("sessions", "list")["sessions"]
+    assert git(repository, "log", "-1", "--format=%s", session["branch"]).strip() == "theirs"
+
+
 def test_ctrl_c_stops_cleanly_and_resume_finishes_the_rest(proctor, sleepers):
     running = proctor.start("batch", "long.yaml")
     eventually(lambda: sleepers.alive == 2)

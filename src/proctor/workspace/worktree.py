@@ -374,14 +374,19 @@ def publish(tree: Worktree) -> None:
     if not reference.startswith(SESSION_REFS):
         raise WorkspaceError(f"{tree.branch} is not a session branch: it is not under batch/")
     quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-prune")
-    arguments = (*quietly, "--no-recurse-submodules", str(tree.control), f"+{reference}:{reference}")
+    arguments = (*quietly, "--no-recurse-submodules", str(tree.control))
     lock = tree.source.common / f"{reference}.lock"
     try:
         # Of a git that was killed: only this attempt writes its branch.
         lock.unlink(missing_ok=True)
-        if tree.source.git.run("fetch", *arguments)[0] != 0:
+        if tree.source.git.run("fetch", *arguments, f"{reference}:{reference}")[0] != 0:
             lock.unlink(missing_ok=True)
-            tree.source.git("fetch", *arguments)
+            # The agent has rewritten what was published, unless somebody else has moved the branch.
+            tip = tree.source.git.commit_of(reference)
+            if tip and tree.git.run("cat-file", "-e", tip)[0] != 0:
+                problem = f"{tree.branch} was changed by another program; the work is in {tree.folder}"
+                raise WorkspaceError(problem, reason="publish_failed")
+            tree.source.git("fetch", *arguments, f"+{reference}:{reference}")
     except (GitError, OSError) as error:
         problem = f"copying {tree.branch} to {tree.source.root}: {error}"
         raise WorkspaceError(problem, reason="publish_failed") from error
