@@ -267,6 +267,8 @@ async def test_the_agent_has_a_home_a_port_and_a_temporary_folder_of_its_own(tmp
         seen[f"XDG_{name}_HOME"].startswith(str(home)) for name in ("CONFIG", "DATA", "CACHE", "STATE")
     )
     assert seen["TMPDIR"].startswith(str(home))
+    # Java does not read HOME.
+    assert (seen["MAVEN_OPTS"], seen["GRADLE_USER_HOME"]) == (f"-Duser.home={home}", f"{home}/.gradle")
     assert seen["PWD"] == work.workspace.worktree
     assert seen["PROCTOR_PROMPT"] == "Say hi"
     assert seen["PROCTOR_MODEL"] == "m1"

@@ -512,6 +512,23 @@ PYTHON = {"tests__test_a_DOT_py": OLD}
         (script("tape test.js"), "npx tape test.js", "package.json"),
         (script("tsc; node --import x --test d && true"), "node --import x --test d", "package.json"),
         (script("echo"), "npm test", "package.json"),
+        (
+            {
+                "package_DOT_json": json.dumps(
+                    {
+                        "scripts": {
+                            "test": "npm run tests-only",
+                            "tests-only": "nyc tape 'test/**/*.js'",
+                            "posttest": "npx npm audit",
+                        }
+                    }
+                )
+            },
+            "npx tape 'test/**/*.js'",
+            "package.json",
+        ),
+        ({"pom_DOT_xml": "<project/>"}, "mvn -q -B -o test", "pom.xml"),
+        ({"pom_DOT_xml": "<project/>", "mvnw": ""}, "./mvnw -q -B -o test", "pom.xml"),
         ({"package_DOT_json": "{"}, "npm test", "package.json"),
         ({"go_DOT_mod": "module x"}, "go test ./...", "go.mod"),
         ({"Cargo_DOT_toml": "[package]"}, "cargo test", "Cargo.toml"),
@@ -599,6 +616,7 @@ DEPENDENT = {"devDependencies": {"mocha": "1"}, "scripts": {"test": "mocha"}}
         ({"Cargo_DOT_toml": "[dependencies]\nserde = '1'\n"}, "cargo fetch"),
         ({"Cargo_DOT_toml": "[package]\nname = 'a'\n"}, ""),
         ({"go_DOT_mod": "module x\nrequire y v1.0.0\n"}, "go mod download"),
+        ({"pom_DOT_xml": "<project/>"}, "mvn -q -B test -Dmaven.test.failure.ignore"),
         (PYTEST, ""),
     ],
 )

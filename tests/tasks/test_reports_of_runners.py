@@ -94,6 +94,13 @@ NODE = """<testsuites><testsuite name="sum"><testcase name="adds"/>
                 "doc a src/lib.rs - add": "passed",
             },
         ),
+        (
+            "mvn -q -B -o test",
+            '<?xml version="1.0"?>\n<testsuite><testcase name="adds" classname="app.ShopTest"/></testsuite>\n'
+            '<?xml version="1.0"?><testsuite><testcase name="of(int)[1]" classname="app.BagTest"><failure/>'
+            "</testcase></testsuite>",
+            {"app::ShopTest::adds": "passed", "app::BagTest::of(int)[1]": "failed"},
+        ),
         ("npx tape test/*.js", TAP, {"sum": "failed", "product": "skipped"}),
         ("node --test", NODE, {"sum > adds": "passed", "sum > fails": "failed", "test.mjs": "failed"}),
     ],

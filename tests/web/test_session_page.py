@@ -274,8 +274,9 @@ def test_a_session_under_way_grows_on_the_page(shared, open_page):
     log = site.context.home / "worktrees/live/output.log"
     log.parent.mkdir(parents=True)
     log.write_text('compiling\n{"type": "event"}\nlin')
+    asked = log.with_name("requests.jsonl")
     writer.flush().result(TIME_LIMIT_SECONDS)
-    page = open_page(f"{shared.url}/sessions/live")
+    page = open_page(f"{shared.url}/sessions/live", viewport=PHONE)
     expect(page.get_by_text("No messages yet.")).to_be_visible()
 
     recorder.record(Message(role="user", content="Begin."))
@@ -287,6 +288,21 @@ def test_a_session_under_way_grows_on_the_page(shared, open_page):
     expect(printed).to_have_text("compiling linking")
     recorder.record(ModelCall(model="gpt-5", usage=Usage(input_tokens=70), cost_usd=0.5))
     expect(page.locator("#tiles")).to_contain_text("$0.5000")
+
+    # On a phone, with an outline: its lines are long.
+    for text in ("A question? " * 20, "An answer. " * 20, "Another. " * 20):
+        recorder.record(Message(role="assistant", content=text))
+    asked.write_text('{"takesMessages": true}\n')
+    page.get_by_label("Message to the agent").fill("Use a decimal")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_text("Sent.")).to_be_visible()
+    page.locator(".outline > summary").click()
+    expect(page.locator(".outline-line").nth(3)).to_be_visible()
+    assert sideways(page) == 0
+    page.get_by_role("button", name="Stop agent").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop agent").click()
+    lines = [{"takesMessages": True}, {"message": "Use a decimal"}, {"stop": True}]
+    eventually(lambda: [json.loads(line) for line in asked.read_text().splitlines()] == lines)
     recorder.end("fail", "checks_failed", "exited with 1", work_seconds=3, waiting_seconds=0)
     expect(page.locator("#status")).to_contain_text("fail")
     expect(page.locator("#notices")).to_contain_text("exited with 1")

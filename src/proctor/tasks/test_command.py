@@ -91,6 +91,8 @@ _NO_TEST_STEP = re.compile(
     r"\b(?:lint|eslint|prettier|xo|standard|biome|tslint|stylelint|tsc --noEmit|typecheck|type-check|audit"
     r"|cspell|format|aud|attw|publint|evalmd|ls-engines)\b"
 )
+_MOST_SCRIPTS = 5
+"""Scripts that each only start the next one."""
 _SCRIPT_CALL = re.compile(r"(?:npm|yarn|pnpm|bun)(?: run(?:-script)?)? ([\w:.-]+)(?: .*)?")
 
 
@@ -123,11 +125,17 @@ class _Repository:
             return "go test ./...", "go.mod"
         if "Cargo.toml" in files:
             return "cargo test", "Cargo.toml"
+        if "pom.xml" in files:
+            return f"{self._maven} -q -B -o test", "pom.xml"
         if any(is_test(path) and path.endswith(".py") for path in files):
             return self._tox_check() or self._python_check()
         if re.search(r"^test:", self._text("Makefile"), re.MULTILINE):
             return "make test", "Makefile"
         return next(self._ci_checks(), None)
+
+    @property
+    def _maven(self) -> str:
+        return "./mvnw" if "mvnw" in self._files else "mvn"
 
     @property
     def _source_path(self) -> str:
@@ -191,10 +199,15 @@ class _Repository:
 
     def _node_check(self) -> str:
         """The runner that the script `test` starts, after the steps of `pretest` that build something."""
-        script = as_text(self._package, "scripts", "test")
+        name, script = "test", as_text(self._package, "scripts", "test")
+        for _ in range(_MOST_SCRIPTS):
+            called = _SCRIPT_CALL.fullmatch(script.strip())
+            if not called or not (body := as_text(self._package, "scripts", called[1])):
+                break
+            name, script = called[1], body
         runner = _node_runner(script)
         if not runner:
-            return "npm test"
+            return "npm test" if name == "test" else f"npm run {name}"
         before = self._steps(as_text(self._package, "scripts", "pretest"))
         return " && ".join([*dict.fromkeys(before), runner])
 
@@ -229,6 +242,9 @@ class _Repository:
             return "cargo fetch", "Cargo.toml"
         if "go test" in check and "require" in self._text("go.mod"):
             return "go mod download", "go.mod"
+        if re.match(r"(?:\./)?mvnw? ", check) and "pom.xml" in files:
+            # Only running tests downloads the runner of tests.
+            return f"{self._maven} -q -B test -Dmaven.test.failure.ignore", "pom.xml"
         return "", ""
 
     def python_setup(self) -> str:

@@ -32,6 +32,9 @@ def home_variables(home: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(home / ".local/state"),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "TMPDIR": str(home / "tmp"),
+        # Java takes a user's HOME from the system's list of users.
+        "MAVEN_OPTS": f"-Duser.home={home}",
+        "GRADLE_USER_HOME": str(home / ".gradle"),
     }
 
 

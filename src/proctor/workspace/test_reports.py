@@ -373,6 +373,21 @@ def _read_cargo(text: str) -> Iterator[tuple[str, Status]]:
             yield f"{binary} {name}", statuses[result[2]]
 
 
+_MAVEN_REPORTS = "find . -path '*/target/*-reports/TEST-*.xml'"
+
+
+def _report_maven(command: str, report: Path) -> str:
+    # Modules write reports of their own; those of an earlier run say nothing about this one.
+    collect = f"{_MAVEN_REPORTS} -exec cat {{}} + > {_quoted(report)}"
+    return f"{_MAVEN_REPORTS} -delete; {command}; code=$?; {collect}; (exit $code)"
+
+
+def _read_maven(text: str) -> Iterator[tuple[str, Status]]:
+    for part in re.split(r"<\?xml[^>]*\?>", text):
+        if part.strip():
+            yield from _read_junit(part)
+
+
 def _report_tape(command: str, report: Path) -> str:
     return f"{command} > {_quoted(report)}"
 
@@ -422,6 +437,12 @@ RUNNERS = (
         report=_report_mocha,
         read=_read_mocha,
         takes="files",
+    ),
+    ReportingRunner(
+        name="maven",
+        pattern=r"(^|[\s/])mvnw?\s(.*\s)?(test|verify|package|install)(\s|$)",
+        report=_report_maven,
+        read=_read_maven,
     ),
     ReportingRunner(name="tape", pattern=r"(^|[\s/])tape(\s|$)", report=_report_tape, read=_read_tap),
     ReportingRunner(
