@@ -178,6 +178,8 @@ def write_every_kind(folder: Path, *kinds: str) -> dict[str, Path]:
         "atif": lambda: write_json(folder / "trial" / "agent" / "trajectory.json", atif()),
         "claude-code": lambda: write_lines(folder / ".claude" / claude, claude_lines()),
         "codex": lambda: write_lines(folder / "sessions" / codex, codex_lines()),
+        "copilot": lambda: write_lines(folder / ".copilot" / SESSION / "events.jsonl", lines_of("copilot")),
+        "cursor": lambda: write_lines(folder / "agent-transcripts" / f"{SESSION}.jsonl", lines_of("cursor")),
         "inspect": lambda: write_eval(folder / "sums.eval", inspect_sample()),
         "mini-swe-agent": lambda: write_json(folder / "mini" / "task-1.traj.json", mini_swe_agent()),
         "patienthub": lambda: write_json(folder / "patientPsi_CBT_run0.json", patienthub()),

@@ -165,3 +165,22 @@ def test_a_session_without_an_id_has_that_of_its_file(tmp_path):
     assert read(tmp_path, [ASKED, ANSWERED], name="rollout-y").external_id == "rollout-y"
     meta = {"type": "session_meta", "payload": {"id": "own"}}
     assert read(tmp_path, [meta, ASKED, ANSWERED]).external_id == "own"
+
+
+def test_small_and_first_rollouts_are_read_from_their_events_and_items(tmp_path):
+    events = [
+        {"type": "session_meta", "timestamp": "2026-03-01T10:00:00Z", "payload": {"id": THREAD}},
+        {"type": "event_msg", "payload": {"type": "user_message", "message": "Hello?"}},
+        {"type": "event_msg", "payload": {"type": "agent_message", "message": "Hello!"}},
+    ]
+    messages = (("user", "input_text", "Hello?"), ("assistant", "output_text", "Hello!"))
+    items = [
+        {"type": "message", "role": role, "content": [{"type": part, "text": text}]}
+        for role, part, text in messages
+    ]
+    whole = tmp_path / f"rollout-2025-05-07-{THREAD}.json"
+    whole.write_text(json.dumps({"session": {"id": THREAD, "instructions": ""}, "items": items}))
+
+    for session in (read(tmp_path, events), only("codex", whole)):
+        assert session.external_id == THREAD
+        assert told(session) == [("user", "Hello?"), ("assistant", "Hello!")]

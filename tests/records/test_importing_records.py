@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_imported(proct
     assert "empty.traj.json: it is not a trajectory" in done.stderr
     assert "broken.eval: nothing here knows what this is" in done.stderr
     assert "skipped 1 other file: notes.txt" in done.stderr
-    assert "8 sessions imported" in done.stderr
+    assert "10 sessions imported" in done.stderr
     # One kind takes only its own, and knows a broken file by its name.
     one = proctor("import", "inspect", "all", "--json")
     assert (one.returncode, len(json.loads(one.stdout)["sessions"])) == (1, 1)

@@ -111,7 +111,7 @@ def test_each_record_says_its_task(tmp_path):
     tasks = {kind: sessions(kind, path)[0].task for kind, path in write_every_kind(tmp_path).items()}
 
     assert tasks == {
-        **dict.fromkeys(("atif", "claude-code", "codex", "patienthub"), ""),
+        **dict.fromkeys(("atif", "claude-code", "codex", "copilot", "cursor", "patienthub"), ""),
         "inspect": "sums/1",
         "mini-swe-agent": "task-1",
         "swe-agent": "task-2",

@@ -324,7 +324,8 @@ def read_lines(path: Path, session: LineSession) -> Read:
     except OSError as error:
         yield unreadable(path, error)
         return
-    yield session.finish() if session.transcript.steps else unreadable(path, "it has no messages")
+    finished = session.finish()
+    yield finished if finished.steps else unreadable(path, "it has no messages")
 
 
 def read_session(path: Path, make: Callable[[], Session], part: str = "") -> Session | Unreadable:

@@ -22,8 +22,15 @@ from proctor.json_values import (
     parse_json,
     without_empty,
 )
-from proctor.records._reading import Read, TranscriptBuilder, head_of, read_lines
-from proctor.session import ModelCall, Session, Usage
+from proctor.records._reading import (
+    Read,
+    TranscriptBuilder,
+    head_of,
+    load_json,
+    read_lines,
+    read_session,
+)
+from proctor.session import ModelCall, Role, Session, Usage
 
 kind = "codex"
 _ENVELOPES = (b'"session_meta"', b'"response_item"', b'"record_type"', b'"turn_context"')
@@ -45,16 +52,29 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def recognizes(path: Path) -> bool:
     """Whether name and beginning of a file are those of a session of Codex."""
+    head = head_of(path)
+    if path.name.startswith("rollout-") and path.suffix == ".json":
+        return b'"session"' in head and b'"items"' in head
     if not path.name.endswith(".jsonl"):
         return False
-    head = head_of(path)
     is_old = path.name.startswith("rollout-") and b'"instructions"' in head
     return is_old or (b'"payload"' in head and any(word in head for word in _ENVELOPES))
 
 
 def read(path: Path) -> Read:
     """The session of a file, and lines of it that could not be read."""
+    if path.suffix == ".json":
+        return iter([read_session(path, lambda: _whole(path))])
     return read_lines(path, _CodexSession(path))
+
+
+def _whole(path: Path) -> Session:
+    """The session of a file of the first version: one JSON value."""
+    value, session = as_map(load_json(path)), _CodexSession(path)
+    session.take({"instructions": "", **as_map(value, "session")})
+    for item in maps_in(value, "items"):
+        session.take(item)
+    return session.finish()
 
 
 class _CodexSession:
@@ -74,6 +94,9 @@ class _CodexSession:
         self._spent: list[tuple[tuple[int, int], datetime | None, ModelCall, bool]] = []
         self._total: object = None
         self._exits: dict[str, tuple[bool, float | None]] = {}
+        self._spoken: list[tuple[Role, str, datetime | None]] = []
+        """Messages in events, which most files repeat as items."""
+        self._has_items = False
 
     def take(self, line: JsonMap) -> None:
         """One line: an envelope, or an old file's payload."""
@@ -96,6 +119,8 @@ class _CodexSession:
 
     def finish(self) -> Session:
         """The session, after the last line."""
+        for role, text, at in () if self._has_items else self._spoken:
+            self.transcript.add_message(role, text, at)
         in_order = sorted(self._spent, key=lambda each: each[0])
         # The last first: an insertion moves everything behind it.
         for position, at, call, per_response in reversed(in_order):
@@ -132,6 +157,7 @@ class _CodexSession:
 
     def _item(self, item: JsonMap, at: datetime | None) -> None:
         what, call_id = as_text(item, "type"), as_text(item, "call_id")
+        self._has_items = True
         if what == "message":
             self._message(item, at)
         elif what.endswith("_output"):
@@ -181,6 +207,9 @@ class _CodexSession:
             self._is_running, self._aborted = False, True
         elif what in ("error", "stream_error"):
             self._error = as_text(event, "message")
+        elif what in ("user_message", "agent_message"):
+            role: Role = "user" if what == "user_message" else "assistant"
+            self._spoken.append((role, as_text(event, "message"), at))
         elif what == "token_count":
             self._running_count(as_map(event, "info"), at)
         elif what == "exec_command_end":
