@@ -92,6 +92,8 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/sessions/{session_id}/steps/{step}/{part}",
         "GET /api/sessions/{session_id}/output",
         "GET /api/sessions/{session_id}/turns",
+        "GET /api/sessions/{session_id}/spans",
+        "GET /api/sessions/{session_id}/spans/{trace_id}/{span_id}",
         "GET /api/sessions/{session_id}/charts",
         "GET /api/sessions/{session_id}/diff",
         "GET /api/sessions/{session_id}/labels",

@@ -1,7 +1,7 @@
 """The Session page and its API: session, transcript in parts, turns, charts, diff, annotations."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
@@ -24,6 +24,7 @@ from proctor.api.sessions import (
     TextPart,
     find_session,
 )
+from proctor.api.spans import SessionSpans, session_spans, span_document
 from proctor.document import CaptionedChart
 from proctor.json_values import as_whole_number
 from proctor.web.access import person_of
@@ -160,6 +161,25 @@ def router(site: AppState) -> APIRouter:
     ) -> OutputSoFar:
         """Whole lines that are no events, if it runs on this machine; at its end, it is in the step."""
         return output_so_far(site.context, named(session_id).id, after)
+
+    @routes.get(
+        "/api/sessions/{session_id}/spans", tags=["sessions"], summary="The spans of a received session"
+    )
+    def spans(session_id: SessionId) -> SessionSpans:
+        """As a tree, each before those below it; empty if the session was not received as spans."""
+        return session_spans(site.context, named(session_id).id)
+
+    @routes.get(
+        "/api/sessions/{session_id}/spans/{trace_id}/{span_id}",
+        tags=["sessions"],
+        summary="A span as it was received",
+    )
+    def span(
+        session_id: SessionId,
+        trace_id: Annotated[str, PathParameter(max_length=200)],
+        span_id: Annotated[str, PathParameter(max_length=200)],
+    ) -> dict[str, Any]:
+        return span_document(site.context, named(session_id).id, trace_id, span_id)
 
     @routes.get("/api/sessions/{session_id}/turns", tags=["sessions"], summary="The turns of a scenario")
     def turns(

@@ -16,6 +16,7 @@ import { firstLine, visible } from "./texts.js";
 import "./transcript.js";
 import "./transcript-search.js";
 import "./turns.js";
+import "./span-tree.js";
 import "./waterfall.js";
 
 const { money, number, plural, seconds, short } = format;
@@ -197,6 +198,7 @@ function showTabs() {
     check: [checks.length, null],
     scores: [session.scores.length, session.scores.length],
     calls: [calls, calls],
+    spans: [session.source === "otlp", null],
     details: [true, null],
   };
   for (const [name, [isThere, count]] of Object.entries(parts)) {
@@ -224,6 +226,11 @@ const PANELS = {
     const fall = document.createElement("call-waterfall");
     byId("panel-calls").replaceChildren(fall);
     return fall.begin({ session: ID, started: session.startedAt, chosen: goTo });
+  },
+  spans: () => {
+    const tree = document.createElement("span-tree");
+    byId("panel-spans").replaceChildren(tree);
+    return tree.begin({ session: ID, started: session.startedAt });
   },
   details: () => byId("panel-details").replaceChildren(detailsOf(session, ADDRESS)),
 };
