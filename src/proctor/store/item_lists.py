@@ -41,11 +41,11 @@ _LIMIT = r"-?\d*\.?\d*"
 _RANGE = re.compile(rf"(?P<low>{_LIMIT})\.\.(?P<high>{_LIMIT})")
 
 
-def range_of(text: str, unit: str) -> Range:
-    """The limits in `LOW..HIGH`, of which one may be missing."""
+def range_of(text: str, unit: str, *, is_signed: bool = False) -> Range:
+    """The limits in `LOW..HIGH`, of which one may be missing; negative ones only where `is_signed`."""
     try:
         match = _RANGE.fullmatch(text)
-        if match is None:
+        if match is None or ("-" in text and not is_signed):
             raise ValueError
         low, high = (float(match[name]) if match[name] else None for name in ("low", "high"))
     except ValueError:
@@ -69,7 +69,7 @@ class ScoreRange:
         if not name and not needs_range:
             return cls(name=text)
         try:
-            low, high = range_of(limits, "scores")
+            low, high = range_of(limits, "scores", is_signed=True)
         except UsageError:
             name = ""
         if not name:
