@@ -119,7 +119,7 @@ def test_imported_sessions_are_shown_and_deleted_by_the_name_their_source_has_fo
     done = proctor("sessions", "delete", SESSION, "--yes")
 
     assert (done.returncode, done.stderr) == (0, "deleted 1 imported session\n")
-    assert proctor.json("sessions", "list") == {"sessions": []}
+    assert proctor.json("sessions", "list")["sessions"] == []
     assert proctor("sessions", "delete", SESSION, "--yes").returncode == 2
 
 
