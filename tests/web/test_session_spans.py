@@ -65,4 +65,4 @@ def test_nested_agents_are_folded_and_attributes_come_on_demand(served, proctor,
     expect(tree.locator(".span-name")).to_have_count(6)
     expect(tree.get_by_text("gen_ai.agent.name")).to_have_count(0)
     tree.get_by_title("invoke_agent Expert").click()
-    expect(tree.get_by_text("gen_ai.agent.name")).to_be_visible()
+    expect(tree.get_by_text("gen_ai.agent.name", exact=True)).to_be_visible()
