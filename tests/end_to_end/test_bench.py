@@ -429,7 +429,7 @@ def test_a_task_may_begin_from_a_repository_of_the_users(desk: Desk, repository:
 
 
 def test_agents_run_beside_the_mocks_that_are_named_with_them(desk: Desk) -> None:
-    words = ("--agent", "mine=true", "--agent", "idle=true", "--oracle", "--noop", "--dry-run", "--json")
+    words = ("--agent", "mine=true", "--agent", "idle=echo", "--oracle", "--noop", "--dry-run", "--json")
 
     listed = json.loads(desk.bench(*words, task=SMOKE).stdout)["items"]
 
@@ -461,10 +461,21 @@ def test_a_task_that_nothing_checks_says_so_in_its_results(desk: Desk) -> None:
     desk.ollama.models = ["solver:1", "idler:1"]
 
     done = desk.bench("--json", task="free.md")
-
     rows = {row["model"]: row for row in json.loads(done.stdout)["comparison"]["results"]}
     assert rows["ollama/idler:1"]["unchecked"] and rows["ollama/idler:1"]["reason"] == "no_changes"
     assert "Unchecked: free" in (desk.results / "comparison_report.html").read_text()
+
+
+def test_what_nothing_checks_is_not_counted_as_a_success(desk: Desk) -> None:
+    (desk.folder / "promptfooconfig.yaml").write_text(
+        "prompts: ['Say {{q}}']\nproviders: [echo]\ntests:\n"
+        "  - {vars: {q: one}, assert: [{type: contains, value: one}]}\n"
+        "  - {vars: {q: two}, assert: [{type: moderation}]}\n"
+    )
+
+    done = desk.bench("--models", "scripted/echo", task="promptfooconfig.yaml")
+
+    assert re.search(r"^scripted/echo +1/1 ", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def _show(comparison: Mapping[str, Any]) -> None:
     rows = [
         (
             model["model"],
-            f"{model['counts']['success']}/{model['success_rate']['n']}",
+            f"{model['counts']['success'] - model['unchecked']}/{model['success_rate']['n']}",
             _rate(model["success_rate"]),
             model["counts"]["error"] or "",
             percent(model["success_rate_with_errors"]["value"]) if model["counts"]["error"] else "",

@@ -128,6 +128,18 @@ def test_agents_are_crossed_with_models_and_programs_have_a_name() -> None:
     assert len({item.id for item in items}) == 6
 
 
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        (["a=./x", "a=./y"], "two agents have the name `a`"),
+        (["a=./x", "b=./x"], "a and b run the same command"),
+    ],
+)
+def test_programs_have_different_names_and_commands(entries: list[str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        agent_choices(entries)
+
+
 @pytest.mark.parametrize("entry", ["=./agent.sh", "mine=", "a,b=./agent.sh"])
 def test_a_program_needs_a_name_and_a_command(entry: str) -> None:
     with pytest.raises(UsageError, match="is not a valid agent"):

@@ -77,6 +77,13 @@ def agent_choices(agent: str | Sequence[str]) -> tuple[AgentChoice, ...]:
             choices |= {each: AgentChoice(name=each, agent=each) for each in names}
         elif not name or not command or "," in name:
             raise UsageError(f"`{entry}` is not a valid agent\nGive names, or one program as NAME=COMMAND.")
+        elif other := next((each for each in choices.values() if each.name == name), None):
+            raise UsageError(f"two agents have the name `{other.name}`\nName each differently.")
+        elif other := next((each for each in choices.values() if each.command == command), None):
+            # Their items would be the same.
+            raise UsageError(
+                f"the agents {other.name} and {name} run the same command\nUse --runs for repeats of one."
+            )
         else:
             choices[name] = AgentChoice(name=name, agent=COMMAND_AGENT, command=command)
     return tuple(choices.values())

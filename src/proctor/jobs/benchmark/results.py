@@ -306,6 +306,7 @@ def _model(figures: ModelFigures) -> JsonObject:
         "model": figures.name,
         "display_name": figures.display_name,
         "counts": dict(figures.counts),
+        "unchecked": sum(run.unchecked and run.status == SUCCESS for run in figures.runs),
         "success_rate": _estimate(figures.rate),
         "success_rate_with_errors": _estimate(figures.rate_with_errors),
         **{
