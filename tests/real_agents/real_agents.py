@@ -2,7 +2,7 @@
 
 import os
 
-from real_desk import PROGRAMS
+from real_desk import INSTALLED, PROGRAMS
 
 from proctor.agent import Agent
 from proctor.agents import find_agent
@@ -29,7 +29,8 @@ NEED_ANOTHER_PYTHON = ("openhands",)
 def ready_names() -> list[str]:
     """All of them, but for those that could not be had."""
     here = {"PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"}
-    missing = {name for name in NEED_ANOTHER_PYTHON if not ready_agent(name).installable.find(here)}
+    maybe = NAMES if INSTALLED else NEED_ANOTHER_PYTHON
+    missing = {name for name in maybe if not ready_agent(name).installable.find(here)}
     return [name for name in NAMES if name not in missing]
 
 

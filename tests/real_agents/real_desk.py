@@ -15,7 +15,9 @@ from proctor.sandbox import Sandbox
 from proctor.session import Event
 from proctor.testing import eventually_async
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "build" / "agents" / "bin"
+INSTALLED = os.environ.get("PROCTOR_AGENT_PROGRAMS")
+"""Where the programs of another installation are, to try it: one row of the table in docs/trust.md."""
+PROGRAMS = INSTALLED or str(Path(__file__).resolve().parents[2] / "build" / "agents" / "bin")
 TOKEN = "token-of-this-attempt-0123456789abcdef"
 
 

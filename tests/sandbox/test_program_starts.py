@@ -78,6 +78,11 @@ def test_an_agent_that_starts_nowhere_is_refused(proctor: Command, repository: P
             "it starts $HOME/tools/agent",
             "A session has its own HOME. Write {home}/tools/agent in {program}.",
         ),
+        (
+            '#!/bin/sh\nDIR="$HOME/tools"\nexec "${DIR}/agent" "$@"\n',
+            "it starts $HOME/tools/agent",
+            "A session has its own HOME. Write {home}/tools/agent in {program}.",
+        ),
         ("#!/no/such/interpreter\n", "/no/such/interpreter: not found", ""),
     ],
 )

@@ -47,6 +47,8 @@ VERSION_OPTIONS = {
 """Programs of checks that only print their version with this option, without digits at the end of a name."""
 _PATHS = re.compile(r"/[^\s'\"`:;,()\[\]{}<>|]+")
 _HOME = re.compile(r"""\bexec\b[^\n]*?["' ]((?:\$HOME|\$\{HOME\}|~)/[^\s"']+)""")
+_OF_HOME = re.compile(r"""^\s*(?:export\s+)?(\w+)=["']?((?:\$HOME|\$\{HOME\}|~)[^\s"';]*)""", re.MULTILINE)
+"""A variable that is set to a place below HOME."""
 _NOT_STARTED = (126, 127)
 """Exit codes of shells, and of `env`, for a program that cannot be executed or found."""
 _MANAGERS = ("asdf", "mise")
@@ -302,8 +304,10 @@ class _Trial:
 
     def _in_home(self) -> str:
         """The program in the user's HOME that it, a shell script, names by HOME; empty: none."""
-        script = self._script
-        for text in _HOME.findall(script.text) if script and script.language == "sh" else ():
+        script = self._script.text if self._script and self._script.language == "sh" else ""
+        for name, place in _OF_HOME.findall(script):
+            script = script.replace(f"${{{name}}}", place).replace(f"${name}/", f"{place}/")
+        for text in _HOME.findall(script):
             if is_file(self._sandbox.user_home / text.partition("/")[2]):
                 return str(text)
         return ""
