@@ -29,10 +29,12 @@ from proctor.store import (
     evaluations,
     item_lists,
     items,
+    labeling,
     reader,
     results,
     runs,
     scores,
+    session_search,
     session_selection,
     transcripts,
 )
@@ -143,6 +145,7 @@ def run_all_queries(store: Store) -> None:
         *aggregate_queries(read),
         *part_queries(store),
         *evaluation_queries(store),
+        *session_queries(store),
     ):
         # Results may be computed when they are read.
         list(value) if isinstance(value, Iterator) else value
@@ -234,6 +237,22 @@ def reader_queries(read: StoreReader) -> tuple[Any, ...]:
         items.task_results(read, ["benchmark", "scenario", "coding"]),
         items.change_sizes(read, "run", [ITEM.id]),
         items.status_counts_by(read, "run", "model"),
+    )
+
+
+def session_queries(store: Store) -> tuple[Any, ...]:
+    kept = {"name": "mine", "filterJson": "{}", "author": "me", "createdAt": ""}
+    store.change(session_search.save_filter, kept)
+    read, query = store.read, session_search.SessionQuery()
+    return (
+        session_search.facets(read, query),
+        session_search.find_sessions(read, query),
+        session_search.first_prompts(read, ["s1"], characters=50),
+        session_search.matching_ids(read, query, limit=5),
+        session_search.filters(read),
+        session_search.period_sums(read, query, "model", 10),
+        session_search.period_scores(read, query, "model", 10),
+        *(labeling.given_scores(read, *evaluator) for evaluator in labeling.scored_evaluators(read)),
     )
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -123,6 +124,8 @@ _FACET_COLUMNS = ("service", "agent", "agentVersion", "promptName", "model", "an
 
 
 class _Group(TypedDict):
+    job: NotRequired[str]
+    """Missing in samples."""
     service: str
     agent: str
     agentVersion: str
