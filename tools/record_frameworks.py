@@ -153,6 +153,38 @@ logfire.configure(send_to_logfire=False, console=False, service_name="weather",
 logfire.instrument_openai_agents()
 """
 
+ADOT = """
+from amazon.opentelemetry.distro.llo_handler import LLOHandler
+from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+
+class FileLogs:
+    "Writes each record as a line."
+    def export(self, batch):
+        with open(os.environ["SPANS"], "a") as file:
+            for each in batch:
+                record = json.loads(each.to_json()) if hasattr(each, "to_json") else {}
+                record = record or json.loads(each.log_record.to_json())
+                scope = each.instrumentation_scope
+                record["scope"] = {"name": scope.name} if scope else {}
+                file.write(json.dumps(record) + "\\n")
+    def shutdown(self): pass
+    def force_flush(self, timeout_millis=0): return True
+
+class WithoutContent(FileExporter):
+    "What ADOT's exporter does: the content of spans becomes records."
+    logs = LoggerProvider(resource=provider.resource)
+    logs.add_log_record_processor(SimpleLogRecordProcessor(FileLogs()))
+    handler = LLOHandler(logs)
+    def export(self, spans):
+        return super().export(self.handler.process_spans(spans))
+
+provider._active_span_processor._span_processors = ()
+provider.add_span_processor(SimpleSpanProcessor(WithoutContent()))
+OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)
+"""
+
 HAYSTACK = """
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import OpenAIChatGenerator
@@ -466,6 +498,7 @@ print(agent.run(messages=[ChatMessage.from_user(QUESTION)])["messages"][-1].text
 """,
     ),
     "openai-agents.logfire": ("logfire", LOGFIRE + OPENAI_AGENTS),
+    "openai-agents.adot": ("adot", ADOT + OPENAI_AGENTS),
     "agent-framework.own": (
         "agent-framework",
         AGENT_FRAMEWORK
@@ -1037,6 +1070,8 @@ def scrubbed(document: dict[str, Any]) -> dict[str, Any]:
     if "attributes" not in document:
         return document
     document["resource"] = {"attributes": {"service.name": "weather"}}
+    if "events" not in document:
+        return document
     document["events"] = [each for each in document["events"] if each["name"] != "exception"] or []
     attributes = document["attributes"]
     for key, value in attributes.items():

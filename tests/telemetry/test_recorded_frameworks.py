@@ -40,6 +40,7 @@ EXPECTED = {
     "openai-agents.openinference": Expected(),
     "openai-agents.traceloop": Expected(),
     "openai-agents.logfire": Expected(),
+    "openai-agents.adot": Expected(),
     "haystack.openinference": Expected(agent="Agent", tools=()),
     "mastra.own": Expected(session="mastra-session", tools=(None, None)),
     "agent-framework.own": Expected(),

@@ -1,13 +1,15 @@
 """OpenInference, for any framework: the OpenAI Agents SDK, LlamaIndex, the Claude Agent SDK."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from proctor.json_values import JsonMap, JsonObject, as_list, as_map
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, maps_in
 from proctor.session import Role
 from proctor.telemetry.dialects.genai import content_of, entity_input, read_step, tool_message, unflattened
 from proctor.telemetry.messages import (
     ParsedMessage,
     args_of,
+    as_text,
     first,
     parse_messages,
     parse_nested,
@@ -42,8 +44,10 @@ def read_openinference(span: Span) -> SpanReading | None:
 def read_tool(span: Span) -> SpanReading:
     """A tool: its name, what it was given, what it gave back."""
     attributes, content = span.attributes, content_of(span)
-    arguments = first(attributes, "input.value", "tool.parameters")
+    arguments = first(attributes, "input.value")
     arguments = content.first_input if arguments is None else arguments
+    # Of some, the schema of its arguments.
+    arguments = first(attributes, "tool.parameters") if arguments is None else arguments
     result = first(attributes, "output.value")
     result = content.last_output if result is None else result
     message = tool_message(result)
@@ -102,7 +106,7 @@ def _answer(value: object) -> object:
 
 def _read_model(span: Span) -> SpanReading:
     attributes, content = span.attributes, content_of(span)
-    inputs = flattened_messages(attributes, "llm.input_messages", "user")
+    inputs = _filled(flattened_messages(attributes, "llm.input_messages", "user"), content.first_input)
     outputs = flattened_messages(attributes, "llm.output_messages", "assistant")
     schemas = [as_map(each, "tool").get("json_schema") for each in unflattened(attributes, "llm.tools")]
     return SpanReading(
@@ -114,6 +118,25 @@ def _read_model(span: Span) -> SpanReading:
         has_failed=span.has_failed,
         tools=[tool for schema in schemas for tool in tools_of(schema)],
     )
+
+
+def _filled(messages: list[ParsedMessage], moved: object) -> list[ParsedMessage]:
+    """Messages with the texts that AWS's distribution has moved to a record of the span.
+
+    They stand there in order, after the request as a whole, and all as messages of the user.
+    """
+    texts = [each.get("content") for each in maps_in(as_map(moved), "messages")]
+    blank = [each for each in messages if not (each.text or each.calls or any(r.text for r in each.results))]
+    if not blank or len(texts) < len(blank):
+        return messages
+    waiting = iter(texts[-len(blank) :])
+    return [_with_text(each, as_text(next(waiting))) if each in blank else each for each in messages]
+
+
+def _with_text(message: ParsedMessage, text: str) -> ParsedMessage:
+    if message.results:
+        return replace(message, results=(replace(message.results[0], text=text),))
+    return replace(message, text=text)
 
 
 def _plain(message: JsonMap) -> JsonObject:
