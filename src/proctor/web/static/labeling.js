@@ -25,6 +25,7 @@ async function loadEvaluators() {
   const wanted = address.get("evaluator");
   if (wanted && !evaluators.some((one) => one.evaluator === wanted)) evaluators.unshift({ evaluator: wanted, dimension: "" });
   byId("evaluator").replaceChildren(...evaluators.map(({ evaluator, dimension }) => el("option", { value: JSON.stringify([evaluator, dimension]), selected: evaluator === wanted }, visible([evaluator.replace(/^Builtin\./, ""), dimension].filter(Boolean).join(" · ")))));
+  byId("start").disabled = !evaluators.length;
   if (evaluators.length) return;
   byId("setup").hidden = true;
   byId("done").hidden = false;
