@@ -10,7 +10,15 @@ from proctor.session import Message, ModelCall, Session, Step, TimedEvent, ToolC
 from proctor.store import Store
 from proctor.store.annotations import Annotation, Label
 from proctor.store.item_lists import ScoreRange
-from proctor.store.session_search import SessionQuery, facets, find_sessions, matching_ids
+from proctor.store.session_search import (
+    SessionQuery,
+    facets,
+    find_sessions,
+    first_prompts,
+    matching_ids,
+    period_scores,
+    period_sums,
+)
 from stocked import record
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -110,6 +118,31 @@ def test_pages_continue_after_the_last_session(store, ids):
 
     assert [row["id"] for row in first + rest] == matching_ids(store.read, query, limit=10)
     assert len(rest) == 3
+
+
+def test_sums_and_scores_over_time_by_version_and_as_a_whole(store, ids):
+    query = SessionQuery(excluded_jobs=["evaluation"], start=NOW)
+
+    whole = period_sums(store.read, query, "", 10)
+    by_version = period_sums(store.read, query, "version", 0)
+    (score,) = period_scores(store.read, SessionQuery(services=["shop"]), "service", 7)
+
+    received_ones = [row for row in whole if row["period"] == "2026-05-01"]
+    assert [(row["name"], row["sessions"], row["failed"], row["priced"]) for row in received_ones] == [
+        ("", 6, 1, 6)
+    ]
+    assert received_ones[0]["cost"] == pytest.approx(0.21)
+    assert (received_ones[0]["tokens"], received_ones[0]["seconds"]) == (2100, 21.0)
+    assert {row["name"]: row["sessions"] for row in by_version if row["name"]} == {"1.1": 1, "1.2": 1}
+    assert (score["name"], score["period"], score["sessions"], score["total"]) == ("shop", "2026-05", 1, 0.2)
+
+
+def test_words_select_the_sessions_that_have_them_in_one_event(store, ids):
+    store.search_index.update()
+
+    assert store.search_index.session_ids("question 3", limit=10) == [ids["s3"]]
+    assert len(store.search_index.session_ids("quest*", limit=4)) == 4
+    assert first_prompts(store.read, [ids["s3"], "own"], characters=5) == {ids["s3"]: "quest", "own": "mine"}
 
 
 class _Plans:

@@ -57,6 +57,29 @@ def test_errors_and_scores_have_bands_that_hold_for_the_whole_line(served, site,
     assert {each["name"]: each["sessions"] for each in divided["groups"]} == {"1": 16, "2": 8}
 
 
+def test_two_saved_filters_are_compared_with_intervals_of_the_differences(served, site, proctor):
+    stock_days(site)
+    month = f"{NOW:%Y-%m}"
+    first = ("--since", f"{month}-01", "--until", f"{month}-02", "--service", "shop", "--save", "before")
+    proctor("sessions", "list", *first)
+    proctor("sessions", "list", "--since", f"{month}-02", "--until", f"{month}-03", "--save", "after")
+
+    found = json.loads(proctor("sessions", "compare", "after", "before", "--json").stdout)
+    over_http = served.get(f"/api/session-compare?since={month}-02&until={month}-03&with=before").json
+
+    assert over_http == found
+    rows = {row["metric"]: row for row in found["metrics"]}
+    assert (found["firstSessions"], found["secondSessions"]) == (8, 8)
+    # Two metrics that both have and that vary, or not: errors, seconds. Newcombe's method 10 at 1 - 0.05 / 2.
+    errors = rows["errors"]
+    one, other = (stats.binomtest(k, 8).proportion_ci(0.975, method="wilson") for k in (2, 0))
+    assert errors["difference"] == 0.25
+    assert errors["low"] == pytest.approx(0.25 - np.hypot(0.25 - one.low, other.high), abs=1e-6)
+    assert errors["high"] == pytest.approx(0.25 + np.hypot(one.high - 0.25, 0.0), abs=1e-6)
+    assert not errors["isSignificant"]
+    assert "no saved filter `none`" in proctor("sessions", "compare", "after", "none").stderr
+
+
 @pytest.mark.browser
 def test_a_point_opens_its_sessions(served, site, open_page):
     stock_days(site)

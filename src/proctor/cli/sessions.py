@@ -12,6 +12,7 @@ from proctor.api.branches import SessionBranch, clean_up, find_branch, merge_pro
 from proctor.api.review import Comment, Feedback, WaitingSession, read_feedback, waiting
 from proctor.api.runs import start
 from proctor.api.search import StoreSearch
+from proctor.api.session_compare import compare_selections
 from proctor.api.session_search import SessionFilter, SessionSearch, save_filter, saved_filter
 from proctor.api.session_trends import By, session_trend
 from proctor.api.sessions import RunSession, delete_imported, find_session
@@ -215,6 +216,39 @@ def trend(
     )
     if found.omitted:
         print_note(f"{count(found.omitted, 'smaller group')} left out")
+    return output.SUCCEEDED
+
+
+@sessions_app.command()
+def compare(
+    context: typer.Context,
+    first: Annotated[str, typer.Argument(help="Saved filter.", metavar="FILTER")],
+    second: Annotated[str, typer.Argument(help="Another one.", metavar="OTHER")],
+    as_json: Json = False,
+) -> int:
+    """Compare the sessions of two saved filters: failures, cost, duration, and scores.
+
+    Example:  proctor sessions compare new-prompt old-prompt
+    """
+    with terminal_context(context.obj) as ctx:
+        found = compare_selections(ctx, saved_filter(ctx, first), saved_filter(ctx, second))
+    if as_json:
+        print_json(camel_document(found))
+        return output.SUCCEEDED
+    rows = [
+        (
+            row.metric,
+            f"{row.first:.4g}",
+            f"{row.second:.4g}",
+            f"{row.difference:+.4g}".replace("-", "−"),
+            "–" if row.low is None else f"{row.low:.4g} to {row.high:.4g}".replace("-", "−"),
+            "yes" if row.is_significant else "no",
+        )
+        for row in found.metrics
+    ]
+    heads = ("METRIC", first.upper(), second.upper(), "DIFFERENCE", "95% CI", "SIGNIFICANT")
+    print_table(heads, rows)
+    print_note(f"{count(found.first_sessions, 'session')} and {count(found.second_sessions, 'session')}")
     return output.SUCCEEDED
 
 

@@ -447,7 +447,8 @@ def _period_parts(
 ) -> tuple[str, str, str, list[object]]:
     columns, parameters = _column_conditions(query)
     selecting, more, _ = _selections(read, query)
-    expression = BY.get(by, "''")
+    # No constant, which PostgreSQL does not group by.
+    expression = BY.get(by, 'substr(s."service", 1, 0)')
     name = f's."{expression}"' if expression.isalpha() else expression
     period = f'substr(s."startedAt", 1, {characters})'
     return period, name, f"{columns}{selecting} AND s.\"status\" <> '{RUNNING}'", [*parameters, *more]

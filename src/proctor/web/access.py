@@ -56,6 +56,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/session-ids",
         "GET /dashboard",
         "GET /api/session-trend",
+        "GET /api/session-compare",
         "GET /labeling",
         "GET /api/labeling",
         "GET /api/labeling/progress",

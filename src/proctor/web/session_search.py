@@ -10,6 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from proctor.api import session_search as api
+from proctor.api.session_compare import SelectionComparison, compare_selections
 from proctor.api.session_search import SavedFilter, SessionFilter, SessionPage, SessionSearch
 from proctor.api.session_trends import By, SessionTrend, session_trend
 from proctor.api.sessions import select_sessions
@@ -101,6 +102,14 @@ def router(site: AppState) -> APIRouter:
     def trend(wanted: Filter, by: By = "") -> SessionTrend:
         """Of the last 30 days unless `since` says; by hour, day or month. A band holds for its whole line."""
         return session_trend(site.context, wanted, by=by)
+
+    @routes.get("/api/session-compare", summary="Compare sessions with those of a kept filter")
+    def compare(
+        wanted: Filter,
+        other: Annotated[str, Query(alias="with", min_length=1, max_length=api.LONGEST_NAME)],
+    ) -> SelectionComparison:
+        """Differences are of the filter minus the kept one; the two should not share sessions."""
+        return compare_selections(site.context, wanted, api.saved_filter(site.context, other))
 
     @routes.get("/api/session-ids", summary="IDs of the sessions that a filter selects")
     def ids(

@@ -186,7 +186,7 @@ function showSaved(answer) {
   saved = answer.filters;
   const choose = byId("saved");
   choose.replaceChildren(el("option", { value: "" }, "Saved filters…"), ...saved.map(({ name }) => el("option", { value: name }, visible(name))));
-  choose.hidden = !saved.length;
+  choose.hidden = byId("compare-saved").hidden = !saved.length;
   byId("forget").hidden = true;
 }
 
@@ -195,6 +195,28 @@ byId("saved").addEventListener("change", ({ target }) => {
   byId("forget").hidden = !found;
   if (found) apply(fromAddress(new URLSearchParams(query(found.filter))));
 });
+/** Compare the shown sessions with those of a saved filter. */
+byId("compare-saved").addEventListener("click", ({ currentTarget }) => {
+  const choose = el("select", { "aria-label": "Saved filter" }, saved.map(({ name }) => el("option", { value: name }, visible(name))));
+  const result = el("div", { role: "status" });
+  const load_ = async () => {
+    const answer = await attempt(currentTarget, () => api.get(`/api/session-compare${query({ ...filters, with: choose.value })}`));
+    if (!answer) return result.replaceChildren();
+    const digits = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toString().replace("-", "−"));
+    const line = (one) => el("tr", {}, el("td", {}, visible(one.metric.replace(/^score:(Builtin\.)?/, ""))), [one.first, one.second, one.difference].map((value) => el("td", { class: "n" }, digits(value))), el("td", { class: "n" }, one.low === null ? "–" : `${digits(one.low)} to ${digits(one.high)}`), el("td", {}, one.isSignificant ? "significant" : "not significant"));
+    return result.replaceChildren(
+      el("p", { class: "soft small" }, `${plural(answer.firstSessions, "session")} shown, ${plural(answer.secondSessions, "session")} of the saved filter. All intervals hold together at 95%.`),
+      el("div", { class: "table-frame" }, el("table", { "aria-label": "Comparison of selections" }, el("thead", {}, el("tr", {}, ["Metric", "Shown", "Saved", "Difference", "95% CI", ""].map((head, place) => el(head ? "th" : "td", { class: place && place < 5 ? "n" : null, scope: head ? "col" : null }, head)))), el("tbody", {}, answer.metrics.map(line)))),
+    );
+  };
+  choose.addEventListener("change", load_);
+  const dialog = el("dialog", { class: "dialog", "aria-labelledby": "compare-title" }, el("form", { method: "dialog" }, el("h2", { id: "compare-title" }, "Compare with saved filter"), choose, result, el("div", { class: "actions" }, el("button", { class: "primary" }, "Close"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  load_();
+});
+
 byId("forget").addEventListener("click", async ({ currentTarget }) => {
   const name = byId("saved").value;
   if (!(await confirmed({ title: `Delete the filter ${name}?`, text: "Sessions are not changed.", action: "Delete" }))) return;
