@@ -226,6 +226,15 @@ def test_the_document_of_what_was_found() -> None:
             "Add x",
             "Bugs in\nreferences. Fixes\nboth cases.",
         ),
+        (
+            "[CLI-3] Reject x (#4)\n\n* reject x.\n\n* Sort members\n\n* It was taken.\n\n"
+            "* Potential fix for pull request finding\n\nCo-authored-by: A <a@b>\n\n---------\n\n"
+            "Signed-off-by: B <b@b>",
+            "Reject x",
+            "* It was taken.",
+        ),
+        ("Add x\n\nSort members", "Add x", ""),
+        ("Add x\n\nUseful.\nAdd tests for\nit all. So.", "Add x", "Useful.\nAdd tests for\nit all. So."),
         ("Add x\n\nAs it is.\n\nWork-Id: 01a0106e-73be\nSigned-off-by: A", "Add x", "As it is."),
         ("Add x\n\nSend\nContent-Type: a/b\nalways.", "Add x", "Send\nContent-Type: a/b\nalways."),
         ("Add x\r\n\r\nBody  \n\n\n\nMore", "Add x", "Body\n\nMore"),
@@ -276,6 +285,14 @@ def added(text: str) -> str:
             ),
         ),
         (PYTHON, "", "def plant(): pass\n# Tree", {"def"}, ""),
+        (
+            {"a.js": "var join = function join(a, limit) {\n    return a;\n};\nconst cut = (a) => a;\n"},
+            "-var join = function join(a) {\n",
+            "join([], 2); cut(1)",
+            {"join"},
+            "Tests use these new names:\n\n- `const cut(a)`\n\n"
+            "Tests use these functions with a new signature:\n\n- `var join(a, limit)`",
+        ),
     ],
 )
 def test_an_agent_is_told_what_tests_use_and_only_the_solution_has(

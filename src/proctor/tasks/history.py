@@ -70,7 +70,7 @@ _OTHER_WORK = re.compile(
     r"^(chore|docs?|style|ci|build|revert|release)(\([^)]*\))?!?:|^(revert|bump|release|merge|backport)\b"
     r"|\b(cherry[- ]pick|changelog|bump version|update dependencies)\b"
     r"|\b(clippy|golangci-lint|gocritic|eslint|flake8|ruff) (warnings?|findings?|errors?|autofix(es)?)\b"
-    r"|^more linting\b",
+    r"|^more linting\b|^javadocs?\b",
     re.IGNORECASE,
 )
 _PROSE = (".md", ".rst", ".txt", ".adoc", ".lock", ".svg", ".png")

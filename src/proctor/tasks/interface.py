@@ -18,6 +18,10 @@ _CONTAINER = re.compile(
     r"(?:class\s+\w+|impl\b[^{]*|trait\s+\w+|interface\s+\w+|struct\s+\w+|enum\s+\w+|type\s+\w+\s+(?:struct|interface)"
     r"|module\s+\w+)"
 )
+_FUNCTION_VALUE = re.compile(
+    r"^(\s*(?:export\s+)?(?:const|let|var)\s+[\w$]+)\s*=\s*(?:async\s+)?"
+    r"(?:function\b\s*\*?\s*[\w$]*\s*(?=\()|(?=\([^()]*\)\s*=>))"
+)
 _FIELD = re.compile(
     r"^\s+(?:pub(?:\([^)]*\))?\s+|public\s+|readonly\s+|static\s+)*([A-Za-z_$][\w$]*)\??"
     r"(?:\s*:\s*[^=]+|\s+[\w\[\]*.{}<>]+(?:\s+`[^`]*`)?)\s*(?:=.*)?,?\s*$"
@@ -137,7 +141,9 @@ def _told(name: str, files: Mapping[str, str]) -> str:
 def _signature(lines: Sequence[str]) -> str:
     """A definition up to its body."""
     text, depth = "", 0
-    for line in lines:
+    # A function that is a value is told as any other.
+    value, is_function = _FUNCTION_VALUE.subn(r"\1", lines[0])
+    for line in (re.sub(r"\)\s*=>.*", ") {", value) if is_function else value, *lines[1:]):
         for sign in line:
             if depth == 0 and (sign == "{" or (sign == ";" and text.strip())):
                 return _one_line(text)

@@ -20,7 +20,7 @@ UNDERSPECIFIED = 0.6
 """From this score on, a statement leaves too much open."""
 _TRAILER = re.compile(
     r"""^(?:
-        (?:[a-z]+-by|change-id|pr-url|backport-of|cc|refs?|fixes|closes|resolves|see|bug)\s*:
+        (?:[a-z-]+-by|change-id|pr-url|backport-of|cc|refs?|fixes|closes|resolves|see|bug)\s*:
         |\(?cherry[- ]picked\ from\b
         |(?:refs?|fix(?:es|ed)?|close[sd]?|resolve[sd]?|see|bug)
             (?:[\s,;]+(?:and|also|to|issues?|pr|pull\ request|gh|bpo|[\w./-]*[\#!]?\d+|https?://\S+))+[.\s]*$
@@ -43,12 +43,12 @@ _REFERENCE = re.compile(
         (?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|refs?|see)?[ :]*
         (?:(?:issue|ticket|bug|pr|pull\ request|bpo|gh)[ \#-]*\d+|\#\d+)(?:[, ]+(?:and\ )?\#\d+)*
         \s*(?::|--|–|—|-(?=\s))+\s*
-        |\[\#?\d+\](?:\([^)\s]*\))?\s*:?\s*
+        |\[(?:\#?\d+|[A-Z][A-Z0-9]+-\d+)\](?:\([^)\s]*\))?\s*:?\s*
         |\(\#\d+\)\s*
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What titles begin with: `Fixed #12 --`, `Issue 1214:`, `[#12]`."""
+"""What titles begin with: `Fixed #12 --`, `Issue 1214:`, `[#12]`, `[CLI-12]`."""
 _TEST_WORK = re.compile(
     r"""^\W*(?:also\ |and\ |then\ )?
         (?:add(?:s|ed|ing)?|update[sd]?|extend(?:s|ed)?|include[sd]?|write|wrote|fix(?:e[sd])?)\s+
@@ -64,12 +64,17 @@ _TESTED = re.compile(
 )
 _NOISE = re.compile(
     r"""^\s*[*-]\s+
-        (?:(?:fix|update|apply|address|minor|more|remove|clean)\w*\s+(?:up\s+)?(?:(?:the|a|some)\s+)?)?
-        (?:code|reviews?|review\ comments|suggestions?(?:\ from\ code\ review)?|lint\w*|typos?|format\w*
+        (?:(?:potential\ fix\ for
+            |(?:fix|update|apply|address|minor|more|remove|clean|sort|restore|add|merge)\w*)
+            \s+(?:up\s+)?(?:(?:the|a|some|missing)\s+)*)?
+        (?:code|reviews?|members|imports|tests?|pull\ request\ findings?
+        |javadocs?(?:\s.*)?|review\ comments|suggestions?(?:\ from\ code\ review)?|lint\w*|typos?|format\w*
         |changes|changelog|readme|docs?|wip|nits?|whitespace|merge\ (?:branch|remote)\b.*|feedback)\s*\.?$""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Commits of a squashed pull request that say nothing."""
+_RULE = re.compile(r"^-{5,}$")
+"""What GitHub writes below the commits of a squashed pull request."""
 _TEST_NAME = re.compile(
     r"^\+\s*(?:(?:async\s+)?def\s+(test\w+)|class\s+(\w*Tests?\w*)|func\s+(Test\w+)|(?:async\s+)?fn\s+(\w+))",
     re.MULTILINE,
@@ -104,7 +109,7 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
     lines, fenced_diff = list[str](), False
     first, *rest = _LAST_LINES.sub("", message.replace("\r\n", "\n").strip()).split("\n")
     first = _REFERENCE.sub("", _REFERENCE.sub("", first))
-    for number, line in enumerate((first, *rest)):
+    for number, (line, following) in enumerate(zip((first, *rest), (*rest, ""), strict=True)):
         if _END.match(line):
             break
         if line.startswith("```"):
@@ -113,7 +118,10 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
             if fenced_diff or was_diff:
                 continue
         is_trailer = lines and _TRAILER.match(line.strip())
-        if not (fenced_diff or is_trailer or _DIFF_LINE.match(line) or (number and _TEST_WORK.match(line))):
+        # The beginning of a longer sentence is left to `_without_tests`.
+        is_whole = number and (not following.strip() or re.match(r"\s*[*-]\s", line))
+        is_about_tests = is_whole and _TEST_WORK.match(line)
+        if not (fenced_diff or is_trailer or _DIFF_LINE.match(line) or is_about_tests):
             lines.append(line)
     text = "\n".join(lines)
     for pattern in _REMOVED:
@@ -130,6 +138,10 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
         re.sub(r"(?<=\S)[ \t]*\n?[ \t]*(?=[.,;](?:\s|$))|,(?=\s*\.(?:\s|$)|\s*$)", "", text)
         for text in (title, body)
     )
+
+    def is_title(line: str) -> bool:
+        return re.sub(r"^\s*[*-]\s+|[\s.]+$", "", line).lower() == title.lower()
+
     body = re.sub(r"[ \t]+\n", "\n", re.sub(r"(?<=\w) {2,}(?=\w)", " ", body))
     body = re.sub(
         r"(?:^|(?<=[.\n] ))(?:see|refs?|follow-up|commits?)(?:\s+(?:and|also|of|to))*\s*\.",
@@ -137,9 +149,11 @@ def title_and_body(message: str, paths: Collection[str], *, hints: bool) -> tupl
         body,
         flags=re.I | re.M,
     )
-    body = "\n".join(line for line in body.split("\n") if not _NOISE.match(line))
+    body = "\n".join(
+        line for line in body.split("\n") if not (_NOISE.match(line) or _RULE.match(line) or is_title(line))
+    )
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
-    if not re.search(r"\w", body):
+    if not re.search(r"\w", body) or ("\n" not in body and _NOISE.match(f"* {body}")):
         body = ""
     # A name of the code keeps its case.
     is_word = re.match(r"[a-z]+(?!\w|[.(])", title)
