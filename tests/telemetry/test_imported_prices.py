@@ -24,6 +24,7 @@ def call(model, provider="", **more):
         ("gpt-4o-mini-2024-07-18", "openai"),
         ("gpt-4o-mini", ""),
         ("openai/gpt-4o-mini", ""),
+        ("openai/gpt-4o-mini", "openai"),
         ("gpt-4o-mini", "azure.ai.openai"),
         ("gpt-4o-mini", "strands-agents"),
     ],
@@ -48,3 +49,9 @@ def test_a_model_of_bedrock_is_priced_whatever_the_framework_calls_its_provider(
     found = call("us.anthropic.claude-sonnet-4-20250514-v1:0", provider)
 
     assert found.cost_usd == pytest.approx(3.0 + 15.0, rel=0.2)
+
+
+def test_a_model_of_vertex_is_priced_under_its_full_name():
+    full = "projects/shop/locations/europe-central2/publishers/google/models/gemini-2.5-flash"
+
+    assert call(full, "google").cost_usd == call("gemini-2.5-flash", "google").cost_usd > 0

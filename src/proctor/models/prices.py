@@ -163,7 +163,10 @@ def listed_price(provider: str, model: str, *, at: datetime) -> Price | None:
         provider = ""
     if not provider and _BEDROCK.match(model):
         provider = "aws"
-    if not provider and "/" in model:
+    if "/publishers/" in model and "/models/" in model:
+        # The full name of a model of Vertex AI.
+        provider, model = "google", model.rpartition("/")[2]
+    if "/" in model and provider in ("", model.partition("/")[0]):
         return price_of(model, {}, at=at)
     return price_of(f"{provider}/{model}", {}, at=at)
 
