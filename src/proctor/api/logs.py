@@ -13,6 +13,7 @@ from proctor.store import evaluations
 from proctor.store.batches import moment
 from proctor.store.intake import LogEvent
 from proctor.telemetry.documents import normalized
+from proctor.telemetry.event_records import event_record
 from proctor.telemetry.sources import SPANS
 
 __all__ = [
@@ -150,14 +151,25 @@ def received_documents(
     session_keys: Sequence[str] = (),
     trace_ids: Sequence[str] = (),
 ) -> Iterator[tuple[tuple[str, str, str], int, JsonMap]]:
-    """Spans (of the group `aws/spans`) or event records of a time range, with identity and time in ms."""
-    return ctx.store.arrivals.search(
+    """Spans (of the group `aws/spans`) or event records of a time range, with identity and time in ms.
+
+    Spans of a trace without event records have one each, made of their own content.
+    """
+    yield from ctx.store.arrivals.search(
         log_group="" if group == SPANS else group,
         first_ms=first_ms,
         last_ms=last_ms,
         session_keys=session_keys,
         trace_ids=trace_ids,
     )
+    if group == SPANS:
+        return
+    for session_id, at, span in ctx.store.arrivals.spans_without_records(group, first_ms, last_ms):
+        is_selected = (not session_keys or session_id in session_keys) and (
+            not trace_ids or span["traceId"] in trace_ids
+        )
+        if is_selected and (record := event_record(span, session_id)) is not None:
+            yield (str(span["traceId"]), str(span["spanId"]), "record"), at, record
 
 
 def root_spans(ctx: RunContext, trace_ids: Iterable[str]) -> dict[str, str]:

@@ -238,6 +238,14 @@ class _FoundDocument(TypedDict):
     data: bytes
 
 
+class _SpanOfSession(TypedDict):
+    traceId: str
+    spanId: str
+    startedNano: int
+    data: bytes
+    externalId: str
+
+
 class ReceivedSpans:
     """Spans received by telemetry."""
 
@@ -317,6 +325,29 @@ class ReceivedSpans:
             (session_id,),
         )
         return map(decompressed, contents)
+
+    def spans_without_records(
+        self, log_group: str, first_ms: int, last_ms: int
+    ) -> Iterator[tuple[str, int, Document]]:
+        """Spans of the sessions of a group in traces without event records: external id of the session, time
+        in milliseconds, document; oldest first."""
+        after: tuple[object, ...] = (-1, "", "")
+        while True:
+            rows = self._read.rows(
+                _SpanOfSession,
+                'SELECT a."traceId", a."spanId", a."startedNano", a."data", s."externalId" FROM "arrivals" a '
+                'JOIN "sessions" s ON s."id" = a."sessionId" WHERE a."part" = \'span\' '
+                'AND s."logGroup" = ? AND a."startedNano" BETWEEN ? AND ? AND NOT EXISTS (SELECT 1 FROM '
+                '"arrivals" r WHERE r."traceId" = a."traceId" AND r."part" <> \'span\') '
+                'AND (a."startedNano", a."traceId", a."spanId") > (?, ?, ?) '
+                'ORDER BY a."startedNano", a."traceId", a."spanId" LIMIT ?',
+                (log_group, first_ms * 1_000_000, last_ms * 1_000_000 + 999_999, *after, DOCUMENTS_IN_PAGE),
+            )
+            for row in rows:
+                yield row["externalId"], row["startedNano"] // 1_000_000, decompressed(row["data"])
+            if len(rows) < DOCUMENTS_IN_PAGE:
+                return
+            after = (rows[-1]["startedNano"], rows[-1]["traceId"], rows[-1]["spanId"])
 
     def search(
         self,

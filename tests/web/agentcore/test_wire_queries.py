@@ -285,3 +285,30 @@ def test_an_operation_of_the_service_that_is_not_here_is_refused_with_a_sentence
 
     assert (refusal.code, refusal.status) == ("UnknownOperationException", 404)
     assert refusal.message.startswith("GET /gateways/ is no operation of this server.")
+
+
+def test_spans_with_their_own_content_have_records_in_the_group_of_their_session(shared):
+    inline = [span for span in documents("s-inline", first=40) if "body" not in span]
+    arrive(shared.store, inline, RUNTIME)
+
+    found = rows(
+        ask(
+            shared,
+            "fields @message | filter attributes.session.id like 's-inline' | sort @timestamp",
+            group=RUNTIME,
+        )
+    )
+
+    agent, tool = (json.loads(row["@message"]) for row in found)
+    assert {each["attributes"]["session.id"] for each in (agent, tool)} == {"s-inline"}
+    assert agent["body"] == {
+        side: {
+            "messages": [{"role": role, "content": {part: json.dumps([{"text": text}], ensure_ascii=False)}}]
+        }
+        for side, role, part, text in (
+            ("input", "user", "content", "What is 15 + 27?"),
+            ("output", "assistant", "message", "It is 42."),
+        )
+    }
+    (result,) = tool["body"]["output"]["messages"]
+    assert json.loads(result["content"]["message"]) == [{"text": "42"}]
