@@ -367,6 +367,8 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         store.arrivals.sessions_of(["t" * 32]),
         store.arrivals.documents("s1"),
         store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"]),
+        store.arrivals.spans_without_records("g", 0, 1),
+        store.arrivals.root_spans(["t" * 32]),
         runs.active_seconds(read, "run", NOW),
     )
 
