@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from proctor.api.search import StoreSearch
 from proctor.api.sessions import RunSession, find_session
@@ -178,6 +178,8 @@ class SessionSearch:
         query, pending = self.query(wanted)
         counted = None if after else facets(read, query)
         total, is_cut, place = (counted.total, counted.is_cut, None) if counted else _mark(after)
+        if counted and counted.jobs:
+            query = replace(query, jobs=counted.jobs, excluded_jobs=())
         rows = find_sessions(
             read,
             query,

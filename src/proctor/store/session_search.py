@@ -110,6 +110,8 @@ class Facets:
     """Whether only the newest sessions were counted: `total` and the counts are lower limits."""
     newest: str
     """When the last of them started."""
+    jobs: Sequence[str]
+    """Job types of those that match, by which an index finds the sessions of a service. Empty: unknown."""
     values: Mapping[str, Sequence[FacetValue]] = field(default_factory=dict)
     """By facet, the most frequent first."""
 
@@ -171,7 +173,7 @@ def facets(read: StoreReader, query: SessionQuery) -> Facets:
         "status": query.statuses,
     }
     counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
-    total, newest = 0, ""
+    total, newest, jobs = 0, "", set[str]()
     for group in groups:
         values = {
             "service": group["service"],
@@ -185,12 +187,14 @@ def facets(read: StoreReader, query: SessionQuery) -> Facets:
         if not misses:
             total += group["sessions"]
             newest = max(newest, group["newest"] or "")
+            jobs |= {group["job"]} if "job" in group else set()
         for name in FACETS:
             if not misses or misses == [name]:
                 counts[name][values[name]] += group["sessions"]
     return Facets(
         total=total,
         newest=newest,
+        jobs=sorted(jobs),
         is_cut=len(groups) == MOST_GROUPS or (is_sampled and _is_large(read, base)),
         values={
             name: [
