@@ -535,7 +535,11 @@ def attach(
             if update.takes_messages and not stop:
                 typed.begin()
             for line in typed.lines():
-                send_message(ctx, found.id, line)
+                try:
+                    send_message(ctx, found.id, line)
+                except UsageError as error:
+                    # The agent has ended, and its check may run: following goes on.
+                    print_note(error.problem)
             if as_jsonl:
                 for event in update.events:
                     print(json.dumps(event, default=camel_document, ensure_ascii=False), flush=True)
