@@ -206,11 +206,11 @@ byId("compare-saved").addEventListener("click", ({ currentTarget }) => {
     const line = (one) => el("tr", {}, el("td", {}, visible(one.metric.replace(/^score:(Builtin\.)?/, ""))), [one.first, one.second, one.difference].map((value) => el("td", { class: "n" }, digits(value))), el("td", { class: "n" }, one.low === null ? "–" : `${digits(one.low)} to ${digits(one.high)}`), el("td", {}, one.isSignificant ? "significant" : "not significant"));
     return result.replaceChildren(
       el("p", { class: "soft small" }, `${plural(answer.firstSessions, "session")} shown, ${plural(answer.secondSessions, "session")} of the saved filter. All intervals hold together at 95%.`),
-      el("div", { class: "table-frame" }, el("table", { "aria-label": "Comparison of selections" }, el("thead", {}, el("tr", {}, ["Metric", "Shown", "Saved", "Difference", "95% CI", ""].map((head, place) => el(head ? "th" : "td", { class: place && place < 5 ? "n" : null, scope: head ? "col" : null }, head)))), el("tbody", {}, answer.metrics.map(line)))),
+      el("div", { class: "table-frame" }, el("table", { "aria-label": "Comparison of selections" }, el("thead", {}, el("tr", {}, ["Metric", "Shown", "Saved", "Difference", "95% CI", "Verdict"].map((head, place) => el("th", { class: place && place < 5 ? "n" : null, scope: "col" }, head)))), el("tbody", {}, answer.metrics.map(line)))),
     );
   };
   choose.addEventListener("change", load_);
-  const dialog = el("dialog", { class: "dialog", "aria-labelledby": "compare-title" }, el("form", { method: "dialog" }, el("h2", { id: "compare-title" }, "Compare with saved filter"), choose, result, el("div", { class: "actions" }, el("button", { class: "primary" }, "Close"))));
+  const dialog = el("dialog", { class: "dialog comparison-dialog", "aria-labelledby": "compare-title" }, el("form", { method: "dialog" }, el("h2", { id: "compare-title" }, "Compare with saved filter"), choose, result, el("div", { class: "actions" }, el("button", { class: "primary" }, "Close"))));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
