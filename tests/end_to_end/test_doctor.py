@@ -20,7 +20,8 @@ if "--version" in sys.argv:
 print(json.dumps({{"type": "result", "subtype": "success", "result": "All done here."}}))
 """
 CALLS = """
-body = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": sys.stdin.read()}]}
+content = json.loads(input())["message"]["content"]
+body = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": content}]}
 headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"}
 url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
 urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))

@@ -301,6 +301,19 @@ def test_tests_that_use_what_a_commit_changed_are_run_with_its_own(proctor, tmp_
     assert "tests/test_last.py::test_tail" in failure["error"]
 
 
+def test_related_tests_that_take_too_long_are_not_run(proctor, tmp_path: Path):
+    history = History(tmp_path / "shop")
+    history.commit("Begin", level_DOT_py="pass\n", tests__level_DOT_sh="sleep 60")
+    history.commit(
+        "Reach level 1", level_DOT_py="def level_1():\n    pass\n", tests__new_DOT_sh="grep level_1 level.py"
+    )
+    each = "sh -c 'for each; do sh $each || exit 1; done' sh {tests}"
+    words = ("--since", "20y", "--check", each, "--timeout", "2", "--include-underspecified", "--json")
+    mined = json.loads(proctor("tasks", "from-history", "shop", "--out", "tasks", *words).stdout)
+
+    assert [(task["failToPass"], task["otherTestFiles"]) for task in mined["tasks"]] == [(1, 1)]
+
+
 ISSUES = [
     {"number": 11, "title": "How the pull request solved it", "pull_request": {}},
     {

@@ -520,9 +520,15 @@ class HistoryMiner:
                 sources=statement.sources,
             )
         own, related, other = await in_thread(self._test_files, candidate)
-        command, before, after, output = await self._run_tests(candidate, own, related)
-        if related and not any(map(_passed, after)):
-            # One that cannot be loaded here stops all.
+        try:
+            command, before, after, output = await self._run_tests(candidate, own, related)
+            have_run = any(map(_passed, after))
+        except NotRun as error:
+            if not related or error.failure.kind != "time":
+                raise
+            have_run = False
+        if related and not have_run:
+            # One that cannot be loaded here, or never ends, stops all.
             other += len(related)
             command, before, after, output = await self._run_tests(candidate, own, [])
         validation = judge_runs(candidate.commit, before, after)
