@@ -1,4 +1,4 @@
-"""The examples in the docstrings of `proctor.stats` run and print what they say."""
+"""The examples in the docstrings of statistics run and print what they say."""
 
 import contextlib
 import doctest
@@ -19,7 +19,6 @@ MODULES = (
     "intervals",
     "differences",
     "power",
-    "estimate",
     "ranking",
     "samples",
     "sequential",
@@ -29,9 +28,9 @@ OF_THE_STORE = {"progress", "summarize"}
 FUNCTIONS = [name for name in stats.__all__ if inspect.isfunction(getattr(stats, name))]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", ["batch.estimate", *(f"stats.{name}" for name in MODULES)])
 def test_the_examples_print_what_they_say(name):
-    module = import_module(f"proctor.stats.{name}")
+    module = import_module(f"proctor.{name}")
 
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
 
