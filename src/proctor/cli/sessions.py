@@ -158,6 +158,9 @@ def list_sessions(
             counts = {key: getattr(page, key) for key in ("total", "is_cut", "facets", "next")}
             print_json({"sessions": rows, **camel_document(counts)})
             return output.SUCCEEDED
+        if not listed:
+            print_note("No session matches." if any(given.values()) or saved else "No sessions yet.")
+            return output.SUCCEEDED
         heads = ("SESSION", "STATUS", "REASON", "AGENT", "MODEL", "STARTED", "BRANCH", "NAME")
         print_table(heads, map(_cells, listed))
     if facets:
