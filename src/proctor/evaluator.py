@@ -134,9 +134,20 @@ def sandbox_of(evaluator: Evaluator) -> Sandbox | None:
 
 
 def judge_of(evaluator: Evaluator) -> str:
-    """The model behind an evaluator; empty: it calls none."""
+    """The model behind an evaluator, the first of several; empty: it calls none."""
+    return next(iter(judges_of(evaluator)), "")
+
+
+def judges_of(evaluator: Evaluator) -> list[str]:
+    """The models that an evaluator calls for a target, each as often as it does at most."""
     judge = getattr(evaluator, "judge_model", None)
-    return str(getattr(judge, "model", "") or "")
+    return [model for model in getattr(judge, "models_called", ()) if model]
+
+
+def asks_second_judge(evaluator: Evaluator) -> bool:
+    """Whether the last of its judges is asked for some targets only."""
+    judge = getattr(evaluator, "judge_model", None)
+    return bool(getattr(judge, "asks_second_judge", False))
 
 
 FindEvaluator = Callable[[str, JsonMap, Model], Evaluator]

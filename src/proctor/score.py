@@ -16,6 +16,25 @@ LARGEST = 1e150
 """Values beyond it are not usable: their squares overflow."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ballot:
+    """What one of several judges said about a target, and at what cost."""
+
+    model: str
+    label: str = ""
+    """Empty, without a value: its verdict could not be read."""
+    value: float | None = None
+    cost_usd: float | None = None
+    """Of all dimensions, at the first one. None: no price is known, or another dimension."""
+    confidence: float | None = None
+    """Of the first judge of two, between 0 and 1. None: nobody asked for it."""
+    because: tuple[str, ...] = ()
+    """Why the second judge of two was asked: `unsure`, `sample`, or both."""
+
+
+UNSURE, SAMPLE = "unsure", "sample"
+
+
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -46,6 +65,8 @@ class Score:
     """The scored session, by our id. Empty: the one it is recorded with."""
     votes: tuple[float | str, ...] = ()
     """Value of each of several votes, or its label on a categorical scale."""
+    ballots: tuple[Ballot, ...] = ()
+    """Of each of several judges. Empty: there is one judge."""
 
     def __post_init__(self) -> None:
         """A value that cannot be computed with is an error."""

@@ -315,3 +315,61 @@ def test_a_job_that_found_nothing_finds_what_has_come_since_when_it_is_resumed(p
     job = json.loads(done.stdout)
     assert (job["status"], job["errorDetails"]) == ("COMPLETED", [])
     assert job["evaluationResults"]["totalNumberOfSessions"] == 6
+
+
+TONE = """
+evaluatorName: tone
+level: TRACE
+evaluatorConfig:
+  llmAsAJudge:
+    instructions: "Is this friendly: {assistant_turn}"
+    ratingScale:
+      numerical: [{label: "Yes", value: 1, definition: ""}, {label: "No", value: 0, definition: ""}]
+"""
+ESCALATION = """    modelConfig: {bedrockEvaluatorModelConfig: {modelId: scripted/sure}}
+    escalation:
+      modelConfig: {bedrockEvaluatorModelConfig: {modelId: scripted/strict}}
+      below: 0.7
+      audit: 1
+"""
+JURY = """    jury:
+      rule: median
+      judges:
+        - bedrockEvaluatorModelConfig: {modelId: scripted/sure}
+        - bedrockEvaluatorModelConfig: {modelId: scripted/strict}
+        - bedrockEvaluatorModelConfig: {modelId: scripted/sure}
+"""
+
+
+def test_several_judges_are_estimated_asked_and_shown_with_their_agreement(proctor, desk):
+    plan = desk / PLAN
+    text = plan.read_text().partition("evaluators:")[0]
+    plan.write_text(f"{text}evaluators: [tone.yaml, jury.yaml]\njudge: scripted/strict\n")
+    (plan.parent / "tone.yaml").write_text(TONE + ESCALATION)
+    (plan.parent / "jury.yaml").write_text(TONE.replace("tone", "jury") + JURY)
+    verdict = '"reasoning": "it is", "score": "Yes"'
+    (plan.parent / "sure.yaml").write_text(
+        f"rules:\n  - match: cannot help with that\n    reply: '{{{verdict}, \"confidence\": 0.5}}'\n"
+        f"  - reply: '{{{verdict}, \"confidence\": 0.9}}'\n"
+    )
+    strict = """rules:\n  - reply: '{"reasoning": "it is not", "score": "No"}'\n"""
+    (plan.parent / "strict.yaml").write_text(strict)
+
+    tried = proctor("evaluate", "start", PLAN, "--dry-run")
+    done = proctor("evaluate", "start", PLAN, "--json")
+
+    assert "tone: 8 results, 16 calls of scripted/sure and scripted/strict at most" in tried.stdout
+    assert "jury: 8 results, 24 calls of scripted/sure and scripted/strict" in tried.stdout
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)
+    tone, jury = (each["panel"] for each in job["evaluationResults"]["evaluatorSummaries"])
+    judges = [(each["model"], each["role"], each["results"]) for each in tone["judges"]]
+    assert judges == [("scripted/sure", "first", 8), ("scripted/strict", "second", 8)]
+    assert (tone["escalated"]["value"], tone["sampled"], tone["below"]) == (1 / 8, 8, 0.7)
+    assert [each["agreement"]["value"] for each in jury["judges"]] == [1.0, 0.0, 1.0]
+    page, run = desk / "page.html", job["batchEvaluationId"]
+    assert proctor("report", "--run", run, "--format", "html", "--out", str(page)).returncode == 0
+    for printed in (proctor("report", "--run", run).stdout, page.read_text()):
+        assert "Thresholds of tone" in printed
+        assert "the second judge decided 12%" in " ".join(printed.split())
+        assert "a threshold needs at least 30" in " ".join(printed.split())

@@ -406,6 +406,7 @@ def evaluation_queries(store: Store) -> tuple[Any, ...]:
         scores.first_items(read, "run"),
         scores.label_counts(read, "run"),
         scores.score_votes(read, "run"),
+        scores.score_ballots(read, "run"),
         scores.ignored_references(read, "run"),
         scores.session_totals(read, "run"),
         scores.judged_sessions(read, "run", ["s1", "s2"]),

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from proctor.item import Item
-from proctor.score import Score
+from proctor.score import Ballot, Score
 from proctor.session import (
     Iteration,
     Merge,
@@ -181,6 +181,7 @@ def _record(writer: Any, session_id: str, of: Item, status: str) -> None:
     )
     votes = (0.6, 0.8, TEXT)
     recorder.score(Score(evaluator="tidy", value=0.7, label="good", judged_session="s1", votes=votes))
+    recorder.score(Score(evaluator="jury", value=1.0, ballots=(Ballot(model="m", label=TEXT, value=1.0),)))
     changes: dict[str, Any] = {"status": "running", "startedAt": timestamp(NOW), "sessionId": session_id}
     if status:
         recorder.end(status, "completed", TEXT, work_seconds=1.5, waiting_seconds=0.5)

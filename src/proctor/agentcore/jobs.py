@@ -36,7 +36,7 @@ from proctor.api.evaluation import (
 )
 from proctor.api.logs import root_spans
 from proctor.errors import NotFound, UsageError
-from proctor.evaluator import judge_of
+from proctor.evaluator import judges_of
 from proctor.evaluators.model_judge import CATEGORIES, FAILURES, FIELDS, INTENT, SUMMARY, family_of, kind_of
 from proctor.json_values import JsonMap, JsonObject, as_map
 
@@ -318,17 +318,19 @@ def _judge_violations(service: Service, request: Members) -> Iterator[ShapeProbl
         if not is_known(service, name):
             continue
         try:
-            model = judge_of(evaluator_named(service, name))
-            if not model:
-                continue
-            service.models.check(model)
-            missing = service.models.missing_key(model)
+            judges = judges_of(evaluator_named(service, name))
+            for model in judges:
+                service.models.check(model)
+            keys = {model: service.models.missing_key(model) for model in judges}
         except (UsageError, WireError) as error:
             problem = str(error).replace("\n", " ")
         else:
+            missing = [
+                f"its judge {model} needs a key, and {key} is not set" for model, key in keys.items() if key
+            ]
             if not missing:
                 continue
-            problem = f"its judge {model} needs a key, and {missing} is not set"
+            problem = missing[0]
         yield ShapeProblem(
             f"evaluators.{number}.member.evaluatorId",
             f"Member must be an evaluator that can run here: {problem.rstrip('.')}. "

@@ -9,7 +9,7 @@ from typing import Self
 
 from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
-from proctor.evaluator import Evaluator, Evidence, Reference, judge_of
+from proctor.evaluator import Evaluator, Evidence, Reference, judges_of
 from proctor.evaluators import registry
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import evidence_of_document, reference_of
@@ -165,7 +165,7 @@ class EvaluatorWorkbench:
     def evaluator(self, name: str) -> Evaluator:
         """The evaluator of this name; its judge exists."""
         evaluator = self._find(name, self._settings, self._models)
-        if judge := judge_of(evaluator):
+        for judge in judges_of(evaluator):
             self._models.check(judge)
         return evaluator
 
@@ -190,8 +190,7 @@ class EvaluatorWorkbench:
 
 def mock_judge_of(evaluator: Evaluator) -> str:
     """The judge of an evaluator if it is a mock, whose scores say nothing about real judges; else empty."""
-    judge = judge_of(evaluator)
-    return judge if judge and is_mock(judge) else ""
+    return next(filter(is_mock, judges_of(evaluator)), "")
 
 
 def session_from(store: Store, session: str, reference: Reference | None) -> Evidence:

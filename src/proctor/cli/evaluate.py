@@ -380,7 +380,9 @@ def _print_estimate(estimate: api.EvaluationEstimate, forecast: CostAndTime, *, 
     for remark in estimate.remarks:
         print_note(f"note: {printable(remark)}")
     for effort in estimate.evaluators:
-        calls = f"{count(effort.calls, 'call')} of {effort.model}" if effort.model else "no model calls"
+        judges = " and ".join([effort.model or "", *effort.further_judges])
+        calls = f"{count(effort.calls, 'call')} of {judges}" if effort.model else "no model calls"
+        calls += " at most" if effort.is_upper_bound else ""
         cost = f", about {effort.tokens:,} tokens, {money(effort.cost_usd)}" if effort.model else ""
         print(printable(f"{effort.evaluator}: {count(effort.results, 'result')}, {calls}{cost}"))
     forecast.print()

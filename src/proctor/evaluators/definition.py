@@ -13,9 +13,18 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.evaluators.builtins import JUDGED, PREFIX
-from proctor.evaluators.judging import PLACEHOLDERS, places_in
+from proctor.evaluators.judging import DEFAULT_AUDIT, PLACEHOLDERS, RULES_OF_JURIES, places_in
 from proctor.evaluators.matchers import MATCHINGS
-from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, require_map, require_text
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_integer,
+    as_map,
+    as_number,
+    as_sequence,
+    require_map,
+    require_text,
+)
 from proctor.score import Level
 
 BEDROCK, RESPONSES = "bedrockEvaluatorModelConfig", "responsesEvaluatorModelConfig"
@@ -127,6 +136,9 @@ MEMBERS = ("evaluatorName", "level", "description", "evaluatorConfig")
 API_ONLY_MEMBERS = ("clientToken", "kmsKeyArn", "tags", "evaluatorId")
 LONGEST_INSTRUCTIONS = 100_000
 MOST_DIMENSIONS = 50
+MOST_JUDGES = 9
+PANELS = ("jury", "escalation")
+"""Members that name several judges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,20 +191,72 @@ def _header_problems(document: JsonMap, wire: bool) -> Iterable[DefinitionProble
 def _judge(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
-    problems = [*_unknown(where, config, ("instructions", "ratingScale", "modelConfig"))]
+    problems = [*_unknown(where, config, ("instructions", "ratingScale", "modelConfig", *PANELS))]
     problems += _instructions(f"{where}.instructions", config.get("instructions"), level)
     problems += _scale(f"{where}.ratingScale", config.get("ratingScale"))
-    return problems + _model(where, config, wire)
+    if as_map(config, "jury").get("rule") == "median" and not _is_numerical(config.get("ratingScale")):
+        problems.append(DefinitionProblem(f"{where}.jury.rule", "median needs a scale of numbers"))
+    return problems + _models(where, config, wire)
 
 
-def _model(where: str, config: JsonMap, wire: bool) -> list[DefinitionProblem]:
-    """Problems of the judge's model; only the API requires one."""
+def _is_numerical(scale: object) -> bool:
+    dimensions = as_sequence(as_map(scale).get("multiDimensional"))
+    scales = [as_map(each, "dimensionRatingScale") for each in dimensions] or [as_map(scale)]
+    return all("numerical" in each for each in scales)
+
+
+def _models(where: str, config: JsonMap, wire: bool) -> list[DefinitionProblem]:
+    """Problems of the judges: one model, a jury, or two of which the second decides in doubt.
+
+    Only the API requires a model.
+    """
+    jury, escalation = config.get("jury"), config.get("escalation")
+    if jury is not None:
+        others = [name for name in ("modelConfig", "escalation") if config.get(name) is not None]
+        return [
+            *(DefinitionProblem(f"{where}.{name}", "cannot be combined with a jury") for name in others),
+            *_jury(f"{where}.jury", jury),
+        ]
+    return [
+        *_model(where, config, wire),
+        *([] if escalation is None else _escalation(f"{where}.escalation", escalation)),
+    ]
+
+
+def _model(where: str, config: JsonMap, required: bool) -> list[DefinitionProblem]:
     if "modelConfig" not in config:
-        return [DefinitionProblem(f"{where}.modelConfig", "is missing")] if wire else []
+        return [DefinitionProblem(f"{where}.modelConfig", "is missing")] if required else []
     return [
         DefinitionProblem(*problem)
         for problem in problems_of_model(f"{where}.modelConfig", config["modelConfig"])
     ]
+
+
+def _jury(where: str, jury: object) -> Iterable[DefinitionProblem]:
+    if not isinstance(jury, Mapping):
+        yield DefinitionProblem(where, "should be a map")
+        return
+    yield from _unknown(where, jury, ("judges", "rule"))
+    judges = jury.get("judges")
+    if not isinstance(judges, list) or not 2 <= len(judges) <= MOST_JUDGES:
+        yield DefinitionProblem(f"{where}.judges", f"should be a list of 2 to {MOST_JUDGES} model configs")
+        return
+    for number, judge in enumerate(judges):
+        yield from (DefinitionProblem(*each) for each in problems_of_model(f"{where}.judges.{number}", judge))
+    if jury.get("rule", "majority") not in RULES_OF_JURIES:
+        yield DefinitionProblem(f"{where}.rule", f"should be one of {', '.join(RULES_OF_JURIES)}")
+
+
+def _escalation(where: str, escalation: object) -> Iterable[DefinitionProblem]:
+    if not isinstance(escalation, Mapping):
+        yield DefinitionProblem(where, "should be a map")
+        return
+    yield from _unknown(where, escalation, ("modelConfig", "below", "audit", "agreement"))
+    yield from _model(where, escalation, True)
+    for name, default in (("below", None), ("audit", DEFAULT_AUDIT), ("agreement", 1)):
+        value = as_number(escalation.get(name, default))
+        if value is None or not 0 <= value <= 1:
+            yield DefinitionProblem(f"{where}.{name}", "should be a number from 0 to 1")
 
 
 def _instructions(where: str, instructions: object, level: Level | None) -> Iterable[DefinitionProblem]:
@@ -328,7 +392,7 @@ def _command(where: str, command: object) -> Iterable[DefinitionProblem]:
 def _derived(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
-    problems = [*_unknown(where, config, ("baseEvaluatorId", "modelConfig"))]
+    problems = [*_unknown(where, config, ("baseEvaluatorId", "modelConfig", *PANELS))]
     base = config.get("baseEvaluatorId")
     here = f"{where}.baseEvaluatorId"
     if not (isinstance(base, str) and BASE.fullmatch(base)):
@@ -343,7 +407,7 @@ def _derived(where: str, config: object, level: Level | None, wire: bool) -> Ite
         )
     elif base.startswith(PREFIX) and level and built_in and built_in.level != level:
         problems.append(DefinitionProblem("level", f"is not that of {base}"))
-    return problems + _model(where, config, wire)
+    return problems + _models(where, config, wire)
 
 
 def _one_of(where: str, value: object, kinds: Sequence[str]) -> tuple[str, list[DefinitionProblem]]:

@@ -11,7 +11,8 @@ its digest, so that nothing inside can close them.
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from typing import Any, TypeVar
 
 from proctor.errors import ModelError
@@ -20,7 +21,7 @@ from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, maps_in, require_number, require_text
 from proctor.model import Model, Request
 from proctor.model_client import together
-from proctor.score import Level, Score
+from proctor.score import SAMPLE, UNSURE, Ballot, Level, Score
 from proctor.session import ModelCall
 
 
@@ -288,11 +289,62 @@ class Judge:
     """Whether to send the JSON schema of the answer (`response_format`)."""
     seed: int | None = None
     """Of each call; several votes have their own."""
+    panel: "Jury | Escalation | None" = None
+    """Further judges. None: it judges alone."""
 
     @property
     def plain(self) -> list[object]:
         """Its part of an evaluator's digest."""
-        return [self.model, dict(self.parameters), self.votes]
+        own: list[object] = [self.model, dict(self.parameters), self.votes]
+        return [*own, self.panel.plain] if self.panel else own
+
+    @property
+    def asks_second_judge(self) -> bool:
+        """Whether a second judge decides where this one is unsure."""
+        return isinstance(self.panel, Escalation)
+
+    @property
+    def models_called(self) -> list[str]:
+        """The models that a vote calls, each as often as it does at most."""
+        if isinstance(self.panel, Jury):
+            return [each.model for each in self.panel.judges]
+        return [self.model, *([self.panel.judge.model] if self.panel else [])]
+
+
+RULES_OF_JURIES = ("majority", "median")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jury:
+    """Several judges who answer the same question."""
+
+    judges: tuple[Judge, ...]
+    rule: str = "majority"
+    """`majority`: the most frequent label and the mean value; `median`: the median and the label nearest."""
+
+    @property
+    def plain(self) -> list[object]:
+        """Its part of an evaluator's digest."""
+        return ["jury", self.rule, [each.plain for each in self.judges]]
+
+
+DEFAULT_AUDIT = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """A second judge, who decides where the first one is unsure."""
+
+    judge: Judge
+    below: float
+    """Confidence of the first judge below which the second one decides."""
+    audit: float = DEFAULT_AUDIT
+    """Share of all targets, chosen by their content, that both judge. Decides nothing."""
+
+    @property
+    def plain(self) -> list[object]:
+        """Its part of an evaluator's digest. The audit decides nothing."""
+        return ["escalation", self.below, self.judge.plain]
 
 
 @dataclass(slots=True)
@@ -318,8 +370,19 @@ class JudgeUsage:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
 
 
-Vote = Mapping[str, tuple[Rating | None, str]]
-"""The rating of each dimension, None where none could be read, and its reasons."""
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The answer of one call."""
+
+    ratings: Mapping[str, tuple[Rating | None, str]]
+    """The rating of each dimension, None where none could be read, and its reasons."""
+    confidence: float = field(default=0.0)
+    """Between 0 and 1; 0 where none was asked for or could be read."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether every dimension has a rating."""
+        return all(rating for rating, _ in self.ratings.values())
 
 
 async def ask_until_readable(
@@ -387,18 +450,66 @@ async def verdicts(
     judge: Judge, question: Question, messages: Sequence[Mapping[str, str]], about: Score
 ) -> list[Score]:
     """The score of each dimension of a question: `about` with its rating."""
+    if isinstance(judge.panel, Jury):
+        return await _jury_verdicts(judge.panel, question, messages, about)
+    if isinstance(judge.panel, Escalation):
+        return await _escalated_verdicts(judge, judge.panel, question, messages, about)
+    return (await _opinion(judge, question, messages, about)).scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Opinion:
+    """The scores of one judge, by dimension."""
+
+    scores: list[Score]
+    confidence: float
+
+    def ballot(self, place: int, model: str, *, because: tuple[str, ...] | None = None) -> Ballot:
+        """What it says about a dimension. `because` is None for a judge who was asked for confidence."""
+        score = self.scores[place]
+        return Ballot(
+            model=model,
+            label=score.label,
+            value=score.value,
+            cost_usd=score.cost_usd,
+            confidence=self.confidence if because is None else None,
+            because=because or (),
+        )
+
+
+CONFIDENCE_FIELD = "confidence"
+_ASK_CONFIDENCE = (
+    f'Add the member "{CONFIDENCE_FIELD}" to the object: a number from 0 to 1, the probability that a '
+    "careful expert with the same instructions would choose the same label."
+)
+
+
+async def _opinion(
+    judge: Judge,
+    question: Question,
+    messages: Sequence[Mapping[str, str]],
+    about: Score,
+    *,
+    states_confidence: bool = False,
+) -> _Opinion:
+    """The scores of one judge by its votes, without its panel."""
     usage = JudgeUsage()
     voters = [judge]
     if judge.votes > 1:
         voters = [replace(judge, seed=seed) for seed in range(FIRST_SEED, FIRST_SEED + judge.votes)]
-    schema, material = schema_of(question.fields), _material(messages)
+    fields = dict(question.fields)
+    if states_confidence:
+        fields[CONFIDENCE_FIELD] = AnswerField(kind="number")
+        last = messages[-1]
+        messages = [*messages[:-1], {**last, "content": f"{last['content']}\n\n{_ASK_CONFIDENCE}"}]
+    schema, material = schema_of(fields), _material(messages)
 
     async def vote(voter: Judge) -> Vote:
         return await ask_until_readable(
             voter,
             messages,
-            lambda text: _parse_vote(question, text, material),
-            lambda vote: all(rating for rating, _ in vote.values()),
+            lambda text: _parse_vote(question, text, material, states_confidence=states_confidence),
+            lambda vote: vote.is_readable,
             usage,
             schema,
         )
@@ -409,27 +520,129 @@ async def verdicts(
         for dimension in question.dimensions
     ]
     # Cost and tokens belong to the call, which all dimensions share: they are set once.
-    return [usage.bill(scores[0]), *scores[1:]]
+    return _Opinion([usage.bill(scores[0]), *scores[1:]], min(_confidence(score, votes) for score in scores))
+
+
+def _confidence(score: Score, votes: Sequence[Vote]) -> float:
+    """Of the votes for a label, summed; votes for another label count as 0."""
+    ratings = [(vote.ratings[score.dimension][0], vote.confidence) for vote in votes]
+    agreeing = [confidence for rating, confidence in ratings if rating and rating.label == score.label]
+    return 0.0 if score.error else sum(agreeing) / len(votes)
+
+
+async def _jury_verdicts(
+    jury: Jury, question: Question, messages: Sequence[Mapping[str, str]], about: Score
+) -> list[Score]:
+    opinions = await together([_opinion(judge, question, messages, about) for judge in jury.judges])
+    scores = []
+    for place, dimension in enumerate(question.dimensions):
+        ballots = tuple(
+            opinion.ballot(place, judge.model, because=())
+            for judge, opinion in zip(jury.judges, opinions, strict=True)
+        )
+        score = _jury_verdict(replace(about, dimension=dimension.name), dimension.scale, jury.rule, ballots)
+        agreeing = (each.scores[place] for each in opinions if each.scores[place].label == score.label)
+        reasons = next((each.explanation for each in agreeing if not score.error), "")
+        explanation = f"{score.explanation} {reasons}".strip()
+        scores.append(replace(score, explanation=explanation, ballots=ballots))
+    return [_billed(scores[0], [opinion.scores[0] for opinion in opinions]), *scores[1:]]
+
+
+def _jury_verdict(about: Score, scale: Scale, rule: str, ballots: Sequence[Ballot]) -> Score:
+    readable = [each for each in ballots if each.label]
+    if len(readable) * 2 <= len(ballots):
+        problem = "half of the judges or more gave no verdict that could be read"
+        return replace(about, error=problem, error_code=UNREADABLE)
+    by_label = {rating.label: rating for rating in scale.ratings}
+    ratings = [by_label[each.label] for each in readable]
+    values = [each.value for each in readable if each.value is not None]
+    value = (median(values) if rule == "median" else fmean(values)) if scale.is_numerical else None
+    if rule == "median" and value is not None:
+        label = min(scale.ratings, key=lambda rating: abs((rating.value or 0.0) - value)).label
+    else:
+        label = _majority(scale, ratings, value)
+    agreeing = sum(each.label == label for each in readable)
+    said = ", ".join(f"{each.model}: {each.label or 'unreadable'}" for each in ballots)
+    return replace(
+        about,
+        label=label,
+        value=value,
+        explanation=f"{agreeing} of {len(ballots)} judges for {label} ({said}).",
+        votes=tuple(values) if scale.is_numerical else tuple(each.label for each in readable),
+    )
+
+
+async def _escalated_verdicts(
+    judge: Judge,
+    escalation: Escalation,
+    question: Question,
+    messages: Sequence[Mapping[str, str]],
+    about: Score,
+) -> list[Score]:
+    first = await _opinion(judge, question, messages, about, states_confidence=True)
+    is_unsure = any(score.error for score in first.scores) or first.confidence < escalation.below
+    is_sampled = _fraction(about, messages) < escalation.audit
+    because = (*([UNSURE] if is_unsure else []), *([SAMPLE] if is_sampled else []))
+    if not because:
+        return [
+            replace(score, ballots=(first.ballot(place, judge.model),))
+            for place, score in enumerate(first.scores)
+        ]
+    second = await _opinion(escalation.judge, question, messages, about)
+    decisive = second if is_unsure else first
+    scores = [
+        replace(
+            score,
+            ballots=(
+                first.ballot(place, judge.model),
+                second.ballot(place, escalation.judge.model, because=because),
+            ),
+        )
+        for place, score in enumerate(decisive.scores)
+    ]
+    return [_billed(scores[0], [first.scores[0], second.scores[0]]), *scores[1:]]
+
+
+def _fraction(about: Score, messages: Sequence[Mapping[str, str]]) -> float:
+    """A number between 0 and 1 that depends on what is judged alone: a sample is the same each time."""
+    return int(digest_of([about.evaluator, about.target, _material(messages)])[:12], 16) / 16**12
+
+
+def _billed(score: Score, parts: Sequence[Score]) -> Score:
+    """A score with the tokens and the cost of several; the cost is None where none is known."""
+    costs = [each.cost_usd for each in parts if each.cost_usd is not None]
+    return replace(
+        score,
+        cost_usd=sum(costs) if costs else None,
+        input_tokens=sum(each.input_tokens for each in parts),
+        output_tokens=sum(each.output_tokens for each in parts),
+    )
 
 
 def _material(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(message["content"] for message in messages)
 
 
-def _parse_vote(question: Question, text: str, material: str) -> Vote:
+def _parse_vote(question: Question, text: str, material: str, *, states_confidence: bool) -> Vote:
     names = {each.name: fields_of(each) for each in question.dimensions}
     # The scale reads labels more leniently than a choice is read.
     fields = dict.fromkeys(question.fields, TEXT)
+    if states_confidence:
+        fields[CONFIDENCE_FIELD] = AnswerField(kind="number")
     values = read_verdict(text, fields, [score for _, score in names.values()], material).values
-    return {
+    ratings = {
         dimension.name: (dimension.scale.parse(values.get(score, "")), values.get(reasoning, ""))
         for dimension in question.dimensions
         for reasoning, score in [names[dimension.name]]
     }
+    confidence = values.get(CONFIDENCE_FIELD) or 0.0
+    # 90 may be a percentage, and may be anything else: a judge that ignores the form is not sure.
+    return Vote(ratings, confidence if 0 <= confidence <= 1 else 0.0)
 
 
 def _aggregate(about: Score, scale: Scale, votes: Sequence[Vote]) -> Score:
-    rated = [(rating, reasons) for rating, reasons in (vote[about.dimension] for vote in votes) if rating]
+    answers = [vote.ratings[about.dimension] for vote in votes]
+    rated = [(rating, reasons) for rating, reasons in answers if rating]
     # Without a majority of readable votes, the missing ones could decide either way.
     if len(rated) * 2 <= len(votes):
         problem = "the judge gave no verdict that could be read"

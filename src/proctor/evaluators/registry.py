@@ -19,8 +19,17 @@ from proctor.evaluator import Evaluator, FindEvaluator
 from proctor.evaluators.builtins import JUDGED, PREFIX, YES_NO, question_of
 from proctor.evaluators.code import MEGABYTES, TIMEOUT_SECONDS, CommandEvaluator, FunctionEvaluator, source_of
 from proctor.evaluators.criteria import RUBRICS, Criterion, RubricEvaluator, criteria_from, rubric_names
-from proctor.evaluators.definition import FUNCTION, LEVELS, judge_of, problems_of
-from proctor.evaluators.judging import Judge, Question, ScoreDimension, plain_question, scale_of
+from proctor.evaluators.definition import FUNCTION, LEVELS, PANELS, judge_of, problems_of
+from proctor.evaluators.judging import (
+    DEFAULT_AUDIT,
+    Escalation,
+    Judge,
+    Jury,
+    Question,
+    ScoreDimension,
+    plain_question,
+    scale_of,
+)
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
 from proctor.evaluators.model_judge import FIELDS, InsightJudge, ModelJudge
 from proctor.json_values import (
@@ -208,12 +217,11 @@ class _EvaluatorFactory:
                 for entry in require_maps(scale["multiDimensional"])
             )
             question = Question(instructions, dimensions)
-        judge = self._judge(name, as_map(config, "modelConfig"))
-        return ModelJudge(name=name, level=level, judge_model=judge, question=question)
+        return ModelJudge(name=name, level=level, judge_model=self._judges(name, config), question=question)
 
     def _derived(self, name: str, config: JsonMap) -> Evaluator:
         base = require_text(config["baseEvaluatorId"])
-        judge = self._judge(name, as_map(config, "modelConfig"))
+        judge = self._judges(name, config)
         if base.startswith(PREFIX):
             return self._built_in(base, judge, name)
         stored = self._definitions(base)
@@ -222,8 +230,24 @@ class _EvaluatorFactory:
             raise EvaluatorNotFound(
                 f"`{name}` is derived from `{base}`, and there is no model judge of that id"
             )
-        replaced = {**own, "modelConfig": config.get("modelConfig")}
+        judging = {name: config[name] for name in ("modelConfig", *PANELS) if name in config}
+        replaced = {**{name: own[name] for name in own if name not in ("modelConfig", *PANELS)}, **judging}
         return self._own_judge(name, LEVELS[require_text(stored["level"])], replaced)
+
+    def _judges(self, name: str, config: JsonMap) -> Judge:
+        """The judge of a definition, with its panel."""
+        if jury := as_map(config, "jury"):
+            judges = tuple(self._judge(name, judge) for judge in require_maps(jury["judges"]))
+            return replace(judges[0], panel=Jury(judges=judges, rule=as_text(jury, "rule") or "majority"))
+        judge = self._judge(name, as_map(config, "modelConfig"))
+        if not (escalation := as_map(config, "escalation")):
+            return judge
+        panel = Escalation(
+            judge=self._judge(name, require_map(escalation["modelConfig"])),
+            below=require_number(escalation["below"]),
+            audit=require_number(escalation.get("audit", DEFAULT_AUDIT)),
+        )
+        return replace(judge, panel=panel)
 
     def _judge(self, name: str, config: JsonMap) -> Judge:
         settings = self._settings

@@ -686,6 +686,19 @@ def label_pairs(read: StoreReader, evaluator: str, digest: str, dimension: str =
     return list(calibrate(_judged_targets(rows)).pairs) if rows else []
 
 
+def people_labels(
+    read: StoreReader, evaluator: str, digest: str, dimension: str = ""
+) -> dict[tuple[str, str], str]:
+    """What people say of the targets that one version of an evaluator has scored; ties are left out."""
+    targets = _judged_targets(
+        row
+        for row in labeled_scores(read, evaluator)
+        if row["evaluatorDigest"] == digest and row["dimension"] == dimension
+    )
+    known = ((target, _consensus(target)) for target in targets)
+    return {(target.session, target.target): human.word for target, human in known if human is not None}
+
+
 # The mean of an evaluation, corrected for the judge's errors.
 
 FEWEST_PAIRS = 20

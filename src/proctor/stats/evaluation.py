@@ -24,6 +24,7 @@ from proctor.evaluators.registry import builtin_listing, ratings_of
 from proctor.json_values import CamelJson, JsonMap, as_number, as_text
 from proctor.stats.agreement import CalibrationPair, Scale, corrected_mean
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
+from proctor.stats.panels import Panel
 from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes, SessionTotals
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ class EvaluatorResult:
 
     high_is_bad: bool = False
     """Whether a high value is bad."""
+    panel: Panel | None = None
+    """Its judges, where it has several. None: one judge, or none."""
 
     @property
     def correction(self) -> str:

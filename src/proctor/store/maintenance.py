@@ -44,7 +44,7 @@ JSON_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "sessions": ("notes", "attributesJson", "toolsJson"),
     "tool_calls": ("argsJson",),
     "model_calls": ("price",),
-    "scores": ("ignored", "votes"),
+    "scores": ("ignored", "votes", "ballots"),
     "merge_history": ("conflictFiles",),
     "calibrations": ("documentJson",),
 }

@@ -34,7 +34,7 @@ from proctor.store.tables import amount, clean, finite, merge_row, short, whole
 from proctor.store.writer import timestamp
 
 if TYPE_CHECKING:
-    from proctor.score import Score
+    from proctor.score import Ballot, Score
 
 INLINE_CHARACTERS = 4096
 """Longer text goes to `blobs`. Most messages of real agents are shorter, most tool results are not."""
@@ -179,10 +179,21 @@ class Recorder:
             json.dumps(list(score.ignored)) if score.ignored else "[]",
             score.judged_session,
             json.dumps(votes) if votes else "[]",
+            json.dumps([self._ballot(each) for each in score.ballots]) if score.ballots else "[]",
         )
         if len(score.explanation) <= LONGEST_CACHED_LINE:
             self._keep_columns(score, columns)
         return columns
+
+    def _ballot(self, ballot: "Ballot") -> dict[str, object]:
+        return {
+            "model": ballot.model,
+            "label": self.line(ballot.label),
+            "value": finite(ballot.value),
+            "costUsd": amount(ballot.cost_usd),
+            "confidence": ballot.confidence,
+            "because": list(ballot.because),
+        }
 
     def _keep_columns(self, record: "Score | Iteration", columns: tuple[object, ...]) -> None:
         """Use these columns again for the same object: short items have many scores and steps in common."""

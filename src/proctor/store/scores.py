@@ -430,11 +430,38 @@ class ScoreVotes(TypedDict):
 
 
 def score_votes(read: StoreReader, run_id: str) -> list[ScoreVotes]:
-    """Results of several votes."""
+    """Results of several votes of one judge."""
     return read.rows(
         ScoreVotes,
         'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."votes" FROM "batch_items" i '
-        'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? AND sc."votes" <> ? LIMIT ?',
+        'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? AND sc."votes" <> ? '
+        'AND sc."ballots" = ? LIMIT ?',
+        (run_id, "[]", "[]", MOST_VOTES),
+    )
+
+
+class ScoreBallots(TypedDict):
+    """What several judges said about one target."""
+
+    evaluator: str
+    evaluatorDigest: str
+    dimension: str
+    scoredSessionId: str
+    target: str
+    label: str
+    value: float | None
+    ballots: str
+    """JSON."""
+
+
+def score_ballots(read: StoreReader, run_id: str) -> list[ScoreBallots]:
+    """Results of several judges."""
+    return read.rows(
+        ScoreBallots,
+        'SELECT sc."evaluator", sc."evaluatorDigest", sc."dimension", sc."scoredSessionId", sc."target", '
+        'sc."label", sc."value", sc."ballots" FROM "batch_items" i '
+        'JOIN "scores" sc ON sc."sessionId" = i."sessionId" WHERE i."runId" = ? AND sc."ballots" <> ? '
+        'AND sc."error" = \'\' ORDER BY i."position", sc."position" LIMIT ?',
         (run_id, "[]", MOST_VOTES),
     )
 

@@ -33,7 +33,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "tool_calls": ("argsJson", "result"),
     "model_calls": ("error", "request", "response"),
     "metrics": ("label",),
-    "scores": ("label", "explanation", "error", "votes"),
+    "scores": ("label", "explanation", "error", "votes", "ballots"),
     "labels": ("label", "note"),
     "calibrations": ("documentJson",),
     "merge_history": ("squashMessage", "error"),

@@ -272,6 +272,8 @@ class ScoreRow(TypedDict):
     ignored: str
     scoredSessionId: str
     votes: str
+    ballots: str
+    """JSON: what each of several judges said, and its cost."""
 
 
 class LabelRow(TypedDict):

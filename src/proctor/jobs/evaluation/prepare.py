@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,7 @@ from proctor.batch.ingest import ImportResult, build_sessions, import_log_groups
 from proctor.batch.preflight import check_evaluators
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Contradiction, ModelError, UsageError
-from proctor.evaluator import Evaluator, FindEvaluator, judge_of
+from proctor.evaluator import Evaluator, FindEvaluator, asks_second_judge, judge_of, judges_of
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
 from proctor.item import Item, digest_of
@@ -250,7 +251,7 @@ def find_evaluators(request: EvaluationRequest, find: FindEvaluator, models: Mod
             evaluators[name] = find(name, request.judge_settings, models)
         except UsageError as error:
             problems.append(str(error))
-    for model in dict.fromkeys(filter(None, map(judge_of, evaluators.values()))):
+    for model in dict.fromkeys(chain.from_iterable(map(judges_of, evaluators.values()))):
         problems += _missing(model, models, has_budget=request.budget_usd is not None)
     names = [evaluator.name for evaluator in evaluators.values()]
     for name in {name for name in names if names.count(name) > 1}:
@@ -316,12 +317,15 @@ class EvaluatorEstimate(CamelJson):
     evaluator: str
     level: str
     model: str | None
-    """None: calls no model."""
+    """The first of several judges. None: calls no model."""
     results: int
     calls: int
     tokens: int
     cost_usd: float | None
-    """None: the price of the model is unknown."""
+    """None: the price of a model is unknown."""
+    further_judges: Sequence[str] = ()
+    is_upper_bound: bool = False
+    """Whether calls, tokens and cost are of the case that the second judge decides every result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -600,17 +604,20 @@ def _estimate_evaluators(
 def _estimate_evaluator(
     request: EvaluationRequest, evaluator: Evaluator, targets: int, tokens: int, models: ModelRouter
 ) -> EvaluatorEstimate:
-    model = judge_of(evaluator)
-    calls = targets * request.votes if model else 0
+    called = judges_of(evaluator)
+    calls = targets * request.votes
     usage = Usage(input_tokens=tokens * request.votes, output_tokens=ANSWER_TOKENS * calls)
+    costs = [_cost(model, calls, usage, models) for model in called]
     return EvaluatorEstimate(
         evaluator=evaluator.name,
         level=evaluator.level,
-        model=model or None,
+        model=judge_of(evaluator) or None,
         results=targets,
-        calls=calls,
-        tokens=usage.total_tokens if model else 0,
-        cost_usd=_cost(model, calls, usage, models) if model else 0.0,
+        calls=calls * len(called),
+        tokens=usage.total_tokens * len(called),
+        cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        further_judges=list(dict.fromkeys(called))[1:],
+        is_upper_bound=asks_second_judge(evaluator),
     )
 
 

@@ -30,8 +30,8 @@ from proctor.document import (
 from proctor.evaluators.model_judge import FIELDS
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
 from proctor.jobs.evaluation.state import EvaluationState
-from proctor.json_values import JsonObject, as_number, without_empty
-from proctor.stats.agreement import CalibrationPair, label_pairs
+from proctor.json_values import JsonMap, JsonObject, as_number, camel_document, without_empty
+from proctor.stats.agreement import CalibrationPair, label_pairs, people_labels
 from proctor.stats.evaluation import (
     EvaluationResults,
     EvaluatorResult,
@@ -46,6 +46,7 @@ from proctor.stats.evaluation import (
     insights_of,
 )
 from proctor.stats.intervals import Estimate
+from proctor.stats.panels import Panel, panels_of
 from proctor.store import Store, StoreReader
 from proctor.store.annotations import newest_calibration
 from proctor.store.evaluations import ListedEvaluation
@@ -64,6 +65,7 @@ from proctor.store.scores import (
     label_counts,
     result_header,
     result_targets,
+    score_ballots,
     score_sums,
     score_votes,
     scores_of_attempts,
@@ -112,8 +114,30 @@ def results_of(store: Store, run_id: str, *, has_key: bool = True) -> Evaluation
         definitions=json.loads(header["definitionsJson"]),
         calibrations=lambda key: _calibration(read, run_id, key),
     )
+    summaries = _with_panels(read, run_id, summaries, json.loads(header["definitionsJson"]))
     remarks = tuple(_remarks(read, run_id, summaries))
     return replace(counts, ignored=header["sessionsIgnored"], summaries=summaries, remarks=remarks)
+
+
+def _with_panels(
+    read: StoreReader,
+    run_id: str,
+    summaries: tuple[EvaluatorResult, ...],
+    definitions: Mapping[str, JsonMap],
+) -> tuple[EvaluatorResult, ...]:
+    """The results with what each of several judges said and cost."""
+    rows = score_ballots(read, run_id)
+    if not rows:
+        return summaries
+    keys = {(row["evaluator"], row["evaluatorDigest"], row["dimension"]) for row in rows}
+    named = {
+        each.evaluator: definitions.get(each.requested_as) or definitions.get(each.evaluator) or {}
+        for each in summaries
+    }
+    panels = panels_of(rows, {key: people_labels(read, *key) for key in keys}, named)
+    return tuple(
+        replace(each, panel=panels.get((each.evaluator, each.digest, each.dimension))) for each in summaries
+    )
 
 
 def _calibration(read: StoreReader, run_id: str, key: Key) -> StoredCalibration | None:
@@ -224,6 +248,7 @@ def results_view(store: Store, run_id: str) -> Document:
     known = [_average_figure(one) for one in summaries if one.average.value is not None]
     if len(known) > 1:
         sections.append(mean_chart("Averages with 95% CIs", "score", known))
+    sections += _panel_sections(summaries)
     for summary in summaries[:SHOWN_EVALUATORS]:
         if targets := worst_targets(store.read, run_id, summary):
             sections.append(_worst_table(summary, targets))
@@ -398,6 +423,7 @@ def evaluator_summary(result: EvaluatorResult) -> JsonObject:
             "totalTokens": result.input_tokens + result.output_tokens,
         },
         "costUsd": result.cost_usd,
+        **({"panel": camel_document(result.panel)} if result.panel else {}),
     }
 
 
@@ -571,6 +597,7 @@ def report_document(report: EvaluationReport) -> Document:
             *([Sentence(text=description)] if description else []),
             *(Chart(title=title, svg=svg) for title, svg in titled if svg),
             _evaluators_table(results.summaries),
+            *_panel_sections(results.summaries),
             *(Sentence(text=text) for text in (*corrected, scope) if text),
             _insights_table(report.insights),
             *(_details(*part) for part in parts),
@@ -619,6 +646,80 @@ def _evaluators_table(summaries: Sequence[EvaluatorResult]) -> Table:
         for summary in summaries
     ]
     return table(columns, rows, "Evaluators")
+
+
+def _panel_sections(summaries: Sequence[EvaluatorResult]) -> list[Section]:
+    """What each of several judges cost, how far it agrees, and what other thresholds would come to."""
+    with_panels = [(each, each.panel) for each in summaries if each.panel]
+    if not with_panels:
+        return []
+    rows = [
+        (
+            result.title,
+            judge.model,
+            judge.role,
+            whole(judge.results),
+            share(judge.share),
+            usd(judge.cost_usd),
+            _agreement(judge.agreement),
+            _agreement(judge.people),
+        )
+        for result, panel in with_panels
+        for judge in panel.judges
+    ]
+    own = Column(title="With people", is_numeric=True, is_optional=True)
+    columns: list[Column | str] = [
+        "Evaluator",
+        "Judge",
+        "Role",
+        *numeric("Results", "Share", "Cost", "Agreement"),
+        own,
+    ]
+    words = "Agreement of a juror with the jury, of a first judge with the second on the sample of both."
+    sections: list[Section] = [table(columns, rows, "Judges", words)]
+    for result, panel in with_panels:
+        if panel.escalated is not None:
+            in_use = f" (confidence below {panel.below:g})" if panel.below is not None else ""
+            decided = f"{result.title}: the second judge decided {_agreement(panel.escalated)}{in_use}."
+            sections.append(Sentence(text=f"{decided} {panel.note}"))
+        if panel.thresholds:
+            sections.append(_thresholds_table(result.title, panel))
+    return sections
+
+
+def _thresholds_table(title: str, panel: Panel) -> Table:
+    rows = [
+        (
+            f"{each.below:g}" + (" (in use)" if each.below == panel.below else ""),
+            share(each.escalated),
+            _agreement(each.agreement),
+            _agreement(each.people),
+            usd(each.cost_usd),
+        )
+        for each in panel.thresholds
+    ]
+    columns: list[Column | str] = [
+        "Confidence below",
+        *numeric("Escalated", "Agreement"),
+        Column(title="With people", is_numeric=True, is_optional=True),
+        *numeric("Cost per result"),
+    ]
+    words = f"On the {plural(panel.sampled, 'target')} of the sample that both judged."
+    return table(columns, rows, f"Thresholds of {title}", words)
+
+
+def _agreement(estimate: Estimate) -> str:
+    """A share with its interval, as percentages."""
+    if estimate.value is None:
+        return UNKNOWN
+    if estimate.low is None or estimate.high is None:
+        return f"{share(estimate.value)} of {estimate.runs:,}"
+    return f"{share(estimate.value)} ({estimate.low:.0%} to {estimate.high:.0%})"
+
+
+def share(value: float) -> str:
+    """A share as a percentage."""
+    return f"{value:.0%}"
 
 
 def _labels(result: EvaluatorResult, most: int | None = None) -> str:
