@@ -349,8 +349,8 @@ def names_in(file: Path) -> set[str]:
 
 
 def test_the_server_starts_no_process_but_by_the_launcher():
-    """It calls the library. A process is for a run that outlives the page, and for a plan that takes too long
-    to check: `api/launch.py` starts them, with the plan as data."""
+    """It calls the library. A process is for a run that outlives the page, for a plan that takes too long to
+    check, and to build sessions while spans arrive: `api/launch.py` starts them, with the plan as data."""
     servers = [file for file in FILES if part_of(file) in ("web", "agentcore")]
     wrong = {name_of(file): names_in(file) & STARTS_PROCESSES for file in servers}
     launcher = next(
@@ -365,6 +365,7 @@ def test_the_server_starts_no_process_but_by_the_launcher():
     assert [(node.name, [each.arg for each in node.args.args[1:]]) for node in public] == [
         ("launch", ["request", "name"]),
         ("check_plan", ["request"]),
+        ("start_builder", []),
     ]
 
 

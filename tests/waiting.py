@@ -1,6 +1,7 @@
 """How long tests wait, and what they wait for with `eventually`."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from command_server import StartedCommand
@@ -19,3 +20,11 @@ def while_running(process: StartedCommand, condition: Callable[[], Value]) -> Ca
         return condition()
 
     return checked
+
+
+def is_running(pid: int | str) -> bool:
+    """Whether a process lives; one that waits to be reaped does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

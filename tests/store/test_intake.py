@@ -197,6 +197,23 @@ def test_others_write_while_sessions_are_built_and_what_they_send_is_built_too(s
     assert not store.arrivals.has_new()
 
 
+def test_a_session_whose_spans_keep_coming_is_written_and_built_again_the_next_time(store: Store) -> None:
+    built: list[int] = []
+
+    def build(name: SessionName, documents: Sequence[Any], left_out: int) -> Session:
+        built.append(len(documents))
+        with ThreadPoolExecutor(1) as another:
+            arrived = [(mark("a", f"later-{len(built)}"), {})]
+            another.submit(store.arrivals.save, arrived, NOW + timedelta(seconds=1)).result(timeout=10)
+        return session_named(name)
+
+    store.arrivals.save([(mark("a"), {})], NOW)
+    assert len(store.arrivals.build_sessions(build, NOW).sessions) == 1
+    assert built == [1] and store.arrivals.has_new()
+    store.arrivals.build_sessions(lambda name, documents, _: built.append(len(documents)), NOW)
+    assert built == [1, 2] and not store.arrivals.has_new()
+
+
 def test_only_sessions_whose_spans_are_new_or_were_of_another_one_are_built_again(store: Store) -> None:
     built: list[tuple[str, str, int]] = []
 

@@ -14,11 +14,23 @@ from proctor.store.definitions import Token
 from proctor.store.evaluations import EvaluationRecord
 from proctor.store.intake import LogEvent
 from proctor.store.keys import Keys, LocalKey
+from proctor.telemetry.documents import SessionMark
 from stocked import NOW, add_batch, owned, session
 
 KEYS = Keys(own=LocalKey(secret=bytes(range(32))))
 TIMES = {"createdAt": timestamp(NOW), "updatedAt": timestamp(NOW)}
 TOKEN = Token(operation="o", token="", request={})
+SPAN = SessionMark(
+    trace_id="t",
+    span_id="s",
+    part="span",
+    parent_id="",
+    session_key="",
+    service="",
+    log_group="",
+    has_log_group=False,
+    started=0,
+)
 LIMITS = MoneyLimits(run_usd=10.0)
 
 
@@ -35,6 +47,7 @@ def store(tmp_path, empty_store_file):
         opened.definitions.create_config({"id": "oc", "name": "oc", "enabled": 1} | TIMES, {}, TOKEN)
         opened.datasets.create({"id": "ds", "name": "ds", "schemaType": "T"} | TIMES, {"e": {}}, TOKEN)
         opened.logs.create("g", "s", NOW)
+        opened.arrivals.save([(SPAN, {})], NOW)
         yield opened
 
 
@@ -55,7 +68,7 @@ OPERATIONS = {
     ),
     "evaluation": (new_evaluation, {"evaluations"}),
     "delete imported": (lambda store: store.delete_imported(["x"]), {"arrivals"}),
-    "build": (lambda store: store.arrivals.build_sessions(lambda *_: [], NOW), {"arrivals"}),
+    "build": (lambda store: store.arrivals.build_sessions(lambda *_: None, NOW), {"arrivals"}),
     "log": (
         lambda store: store.logs.put("g", "s", [LogEvent(timestamp_ms=1, message="x")], NOW),
         {"log_events"},

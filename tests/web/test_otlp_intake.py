@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -26,10 +27,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from databases import query
 from proctor.batch.ingest import keep_arrivals
 from proctor.errors import StoreError
+from proctor.processes import warden
 from proctor.telemetry.otlp import decode_json
 from proctor.testing import eventually
 from proctor.web import otlp
-from waiting import TIME_LIMIT_SECONDS
+from waiting import TIME_LIMIT_SECONDS, is_running, while_running
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 PARTS = [{"type": "text", "content": "hi"}]
@@ -291,3 +293,21 @@ def test_what_arrived_before_a_server_stopped_is_told_when_one_starts(site: Any,
     keep_arrivals(site.context.store, decode_json(json.dumps(message(SPAN))).documents, site.now())
 
     assert [row["externalId"] for row in sessions(serve(), 1)] == ["s-json"]
+
+
+def test_a_killed_server_has_committed_what_it_took_and_leaves_no_process(proctor: Any) -> None:
+    server = proctor.start("serve", "--no-token", "--port", "0", "--json")
+    printed = ""
+    while not printed.rstrip().endswith("}"):
+        printed += server.stdout.readline()
+    address = json.loads(printed)["url"].rstrip("/")
+    body = json.dumps(message(SPAN)).encode()
+    headers = {"Content-Type": "application/json"}
+    with urlopen(Request(f"{address}/v1/traces", body, headers)) as answer:
+        assert answer.status == 200
+    (builder,) = eventually(while_running(server, lambda: warden.children_of(server.pid)))
+    server.kill()
+
+    eventually(lambda: not is_running(builder))
+    with proctor.open_store() as store:
+        assert [row["spanId"] for row in query(store, 'SELECT "spanId" FROM "arrivals"')] == ["cd" * 8]

@@ -15,6 +15,7 @@ from proctor.api import launch
 from proctor.jobs import recognize
 from proctor.testing import eventually
 from proctor.web import plans
+from waiting import is_running
 
 
 def test_while_typing_every_mistake_is_told_at_its_line(shared):
@@ -77,14 +78,6 @@ def test_a_check_without_end_is_ended(serve, proctor, monkeypatch):
     assert refused.json["error"]["problem"] == "checking the plan took more than 0.5 s"
     pids = [file.name.removeprefix("pid-") for file in proctor.folder.glob("pid-*")]
     eventually(lambda: not any(map(is_running, pids)))
-
-
-def is_running(pid):
-    """Whether a process lives; one that waits to be reaped does not."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,14 @@ def receive_telemetry(
     return decoded
 
 
-def build_sessions(ctx: RunContext, pause: Callable[[], object] | None = None) -> None:
-    """Build the sessions of what has arrived; `pause` is called before each transaction."""
-    ingest.build_sessions(ctx.store, ctx.now(), pause)
+def has_new_spans(ctx: RunContext) -> bool:
+    """Whether anything has arrived that no session is built from."""
+    return ctx.store.arrivals.has_new()
+
+
+def build_sessions(ctx: RunContext) -> None:
+    """Build the sessions of what has arrived."""
+    ingest.build_sessions(ctx.store, ctx.now())
 
 
 def import_files(

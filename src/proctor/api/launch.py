@@ -38,6 +38,10 @@ COMMAND = "launched"
 """The internal command that reads a request from standard input and executes it."""
 CHECK_COMMAND = "check-plan"
 """The internal command that checks the plan on standard input."""
+BUILD_COMMAND = "build-sessions"
+"""The internal command that builds the sessions of received spans for each line on standard input."""
+BUILT = b"built\n"
+"""Its answer to each, if nothing went wrong."""
 SERVER_SECRETS = ("PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS")
 """Variables that only a server needs."""
 START_SECONDS = 30
@@ -173,6 +177,34 @@ class LaunchedProcess:
         return PlanError(problems) if problems else UsageError(error_message(self.document, self.messages))
 
 
+class SessionBuilder:
+    """A process that builds sessions of received spans."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.returncode is None
+
+    async def build(self) -> bool:
+        """Have it build the sessions of what has arrived; False: try again later."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin and stdout
+        # Killed by somebody: the answer is empty.
+        with suppress(ConnectionError):
+            stdin.write(b"\n")
+            await stdin.drain()
+        return await stdout.readline() == BUILT
+
+    async def close(self) -> None:
+        """End it, also amid its work: what is not committed is built when sessions are next read."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
     """Starts detached `proctor` processes on one store."""
@@ -241,6 +273,20 @@ class Launcher:
                 await process.wait()
             raise
         return process.returncode or 0, parse_document(stdout), stderr.decode("utf-8", "replace")
+
+    async def start_builder(self) -> "SessionBuilder":
+        """Start a process that builds sessions on request. It ends when this one does."""
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            BUILD_COMMAND,
+            cwd=self.folder,
+            env=self._child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Ctrl-C is for the server.
+            process_group=0,
+        )
+        return SessionBuilder(process)
 
     def _child_environment(self) -> dict[str, str]:
         return without_server_secrets(self.environment)

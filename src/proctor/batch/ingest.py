@@ -92,11 +92,8 @@ def keep_arrivals(
     return count
 
 
-def build_sessions(store: Store, now: datetime, pause: Callable[[], object] | None = None) -> BuiltSessions:
-    """Build sessions from the spans that have arrived. One small query when there are none.
-
-    `pause` is called before each transaction.
-    """
+def build_sessions(store: Store, now: datetime) -> BuiltSessions:
+    """Build sessions from the spans that have arrived. One small query when there are none."""
     if not store.arrivals.has_new():
         return BuiltSessions()
 
@@ -104,7 +101,7 @@ def build_sessions(store: Store, now: datetime, pause: Callable[[], object] | No
         session = _session_of(name, documents, left_out)
         return None if session is None else priced(session, now)
 
-    return store.arrivals.build_sessions(build, now, pause)
+    return store.arrivals.build_sessions(build, now)
 
 
 def _session_of(name: SessionName, documents: Sequence[Document], left_out: int) -> Session | None:

@@ -64,7 +64,7 @@ GROUPS = {
 }
 """Each command, by group: the module that implements it, and its summary."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-INTERNAL = {"launched": "resume", "check-plan": "serve"}
+INTERNAL = {"launched": "resume", "check-plan": "serve", "build-sessions": "serve"}
 """Commands that Proctor starts itself, by module."""
 OPTIONAL_VALUES = {("batch", "--resume"): "last", ("bench", "--parallel"): "auto"}
 """Options whose value may be left out, and the value they then have."""

@@ -27,14 +27,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.agent import Access
 from proctor.api.gateway import OpenGateway, open_gateway
-from proctor.api.launch import CHECK_COMMAND
+from proctor.api.intake import build_sessions
+from proctor.api.launch import BUILD_COMMAND, BUILT, CHECK_COMMAND
 from proctor.bootstrap import open_context
 from proctor.cli import output
 from proctor.cli.output import count, money, print_json, print_next, print_note, printable
 from proctor.cli.run import protect_memory, terminal_context
 from proctor.config import checked_token, read_token_file, serve_tokens
 from proctor.context import Settings
-from proctor.errors import UsageError
+from proctor.errors import StoreError, UsageError
 from proctor.json_values import as_map, parse_json
 from proctor.secrets import is_loopback, open_private, private_folder
 from proctor.session import Event, ModelCall, Note
@@ -48,7 +49,8 @@ from proctor.web.state import AppState
 serve_app = typer.Typer(add_completion=False)
 gateway_app = typer.Typer(add_completion=False)
 check_app = typer.Typer(add_completion=False)
-apps = {"serve": serve_app, "gateway": gateway_app, CHECK_COMMAND: check_app}
+build_app = typer.Typer(add_completion=False)
+apps = {"serve": serve_app, "gateway": gateway_app, CHECK_COMMAND: check_app, BUILD_COMMAND: build_app}
 TOKEN, ACCESS_KEYS = "PROCTOR_TOKEN", "PROCTOR_ACCESS_KEYS"
 AWS_SERVICES = ("BEDROCK_AGENTCORE", "BEDROCK_AGENTCORE_CONTROL", "CLOUDWATCH_LOGS", "CLOUDWATCH", "STS")
 """Services that `proctor serve` implements, as the AWS clients name them in variables."""
@@ -249,6 +251,29 @@ def check_plan_command(context: typer.Context) -> int:
     with open_context([Path.cwd()], **(context.obj or {})) as ctx:
         print(check_plan(request, ctx).model_dump_json())
     return output.SUCCEEDED
+
+
+@build_app.command()
+def build_sessions_command(context: typer.Context) -> int:
+    """Build the sessions of received spans for each line on standard input, for the server."""
+    asked = threading.Semaphore(0)
+    threading.Thread(target=_read_requests, args=[asked], daemon=True).start()
+    with open_context([Path.cwd()], **(context.obj or {})) as ctx:
+        while asked.acquire():
+            try:
+                build_sessions(ctx)
+            except StoreError:
+                print("later", flush=True)
+            else:
+                print(BUILT.decode(), end="", flush=True)
+    return output.SUCCEEDED
+
+
+def _read_requests(asked: threading.Semaphore) -> None:
+    for _ in sys.stdin:
+        asked.release()
+    # The server is gone. What is not committed is built when sessions are next read.
+    os._exit(output.SUCCEEDED)
 
 
 def _run(serving: Coroutine[Any, Any, int]) -> int:

@@ -1,12 +1,12 @@
 """OTLP receiver: `POST /v1/traces`, `/v1/logs`, `/v1/metrics`, and on request the same over gRPC.
 
 A response of 200 means that the data is committed. Sessions are built shortly after, when no more data
-arrives. Bodies that are too large or malformed are rejected in the encoding of the request.
+arrives, by a process that ends with the server: in this one, building would take the interpreter from
+requests. Bodies that are too large or malformed are rejected in the encoding of the request.
 """
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,9 +24,10 @@ from proctor.api.intake import (
     DecodedSpans,
     TooLarge,
     UnknownCompression,
-    build_sessions,
+    has_new_spans,
     receive_telemetry,
 )
+from proctor.api.launch import SessionBuilder
 from proctor.errors import StoreError, UsageError
 from proctor.json_values import JsonObject
 from proctor.lazy_import import load
@@ -39,8 +40,6 @@ MOST_BYTES_IN_FLIGHT = 4 * MOST_BODY_BYTES
 """Maximum of all concurrent requests; beyond it the response is 503."""
 QUIET_SECONDS, PATIENCE_SECONDS = 0.5, 5.0
 """Sessions are built when nothing arrived for the first, and after the second at the latest."""
-MOST_YIELDED_SECONDS = 0.5
-"""How long building waits for requests at most, so that sessions appear under any load."""
 AT_ONCE = 2
 """Requests decoded and stored in parallel."""
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -90,15 +89,10 @@ class Intake:
     def __init__(self, site: AppState) -> None:
         self._site = site
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="otlp")
-        # Requests do not wait for a thread that builds sessions.
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix="otlp-sessions")
         self._in_flight = 0
-        self._storing = 0
-        self._stored = threading.Event()
-        """Set while no request is being stored."""
-        self._stored.set()
         self._arrived = asyncio.Event()
         self._building: asyncio.Task[None] | None = None
+        self._builder: SessionBuilder | None = None
 
     async def receive(self, request: Request, signal: str) -> Response:
         """Handle a request."""
@@ -125,7 +119,8 @@ class Intake:
         if self._building is not None:
             self._building.cancel()
             await asyncio.gather(self._building, return_exceptions=True)
-        self._builder.shutdown()
+        if self._builder is not None:
+            await self._builder.close()
         self._threads.shutdown()
 
     async def receive_message(self, message: bytes, headers: Mapping[str, str], signal: str) -> bytes:
@@ -209,20 +204,8 @@ class Intake:
     async def _in_thread(
         self, body: bytes, headers: Mapping[str, str], signal: str, encoding: str
     ) -> DecodedSpans:
-        """Decode and commit in a thread, before any further transaction of the builder."""
-        self._storing += 1
-        self._stored.clear()
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._store, body, headers, signal, encoding)
-        finally:
-            self._storing -= 1
-            if not self._storing:
-                self._stored.set()
-
-    def _yield(self) -> None:
-        """Let requests write first; in the thread of the builder."""
-        self._stored.wait(MOST_YIELDED_SECONDS)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._store, body, headers, signal, encoding)
 
     async def _build(self) -> None:
         loop = asyncio.get_running_loop()
@@ -233,11 +216,22 @@ class Intake:
                 await asyncio.sleep(QUIET_SECONDS)
             self._arrived.clear()
             try:
-                await loop.run_in_executor(self._builder, build_sessions, self._site.context, self._yield)
+                is_built = await self._build_once()
             except StoreError:
-                # The store is locked: retry later.
+                is_built = False
+            if not is_built:
+                # The store is locked, or the process was killed: retry later.
                 await asyncio.sleep(PATIENCE_SECONDS)
                 self._arrived.set()
+
+    async def _build_once(self) -> bool:
+        """Have the other process build sessions, which is started for the first; whether it has."""
+        loop = asyncio.get_running_loop()
+        if not await loop.run_in_executor(self._threads, has_new_spans, self._site.context):
+            return True
+        if self._builder is None or not self._builder.is_running:
+            self._builder = await self._site.launcher.start_builder()
+        return await self._builder.build()
 
 
 def _media_type(request: Request) -> str:
