@@ -346,6 +346,10 @@ def _load(name: str) -> None:
     except Exception:
         # A module of the command's own folder, or one that is not installed.
         return
+    for model in vars(module).values() if name.startswith("proctor.") else ():
+        # The schema of a plan, which is built when one is first read.
+        if getattr(model, "__module__", "") == name and not getattr(model, "__pydantic_complete__", True):
+            model.model_rebuild()
     if name == "proctor.report.render":
         # Compiling the template of a report takes longer than most commands.
         for template in module._TEMPLATES:
