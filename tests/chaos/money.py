@@ -163,6 +163,10 @@ def _unreadable(content: bytes) -> Rule:
     return rule
 
 
+def _too_large(path: str, body: Mapping[str, Any], number: int) -> Bill:
+    return _unreadable(b" " * (33 << 20) + b"{}")(path, body, number)
+
+
 def _server_error(path: str, body: Mapping[str, Any], number: int) -> Bill:
     bill = _plain(path, body, number)
     return Bill(usd=bill.usd, body=b'{"error": {"message": "busy"}}', status=503) if number % 2 else bill
@@ -291,7 +295,7 @@ CASES = (
     MoneyCase("200 with `choices: []`", _unreadable(b'{"choices": [], "usage": null}'), budget_usd=0.1),
     MoneyCase("200 with an error object", _unreadable(FAILED), budget_usd=0.1),
     MoneyCase("200 with a list", _unreadable(b"[]"), budget_usd=0.1),
-    MoneyCase("200 with more than 32 MiB", _unreadable(b" " * (33 << 20) + b"{}"), budget_usd=0.05, calls=6),
+    MoneyCase("200 with more than 32 MiB", _too_large, budget_usd=0.05, calls=6),
     MoneyCase("200 without usage", _without_usage, budget_usd=0.1),
     MoneyCase("503 for every second call, after charging", _server_error, budget_usd=0.2),
     MoneyCase(

@@ -2,15 +2,14 @@
 
 import gzip
 
-SPANS = b'{"resourceSpans": [' + b"{}," * 12_000_000 + b"{}]}"
-"""36 MB, which gzip packs into 200 KB. Parsed, it takes ten times as much."""
 
-EMPTY_SPANS = b'{"resourceSpans": [' + b"{}," * 4_000_000 + b"{}]}"
-"""12 MB: not too large, but it would take 300 MB of memory."""
+def spans(count: int) -> bytes:
+    return gzip.compress(b'{"resourceSpans": [' + b"{}," * count + b"{}]}", 1)
 
 
 def test_a_file_that_is_much_larger_when_unpacked_is_rejected(proctor):
-    (proctor.folder / "spans.json.gz").write_bytes(gzip.compress(SPANS, 1))
+    # 36 MB, which gzip packs into 200 KB. Parsed, it takes ten times as much.
+    (proctor.folder / "spans.json.gz").write_bytes(spans(12_000_000))
 
     imported = proctor("import", "otlp", "spans.json.gz")
 
@@ -19,7 +18,8 @@ def test_a_file_that_is_much_larger_when_unpacked_is_rejected(proctor):
 
 
 def test_a_file_of_nothing_but_empty_objects_is_rejected_before_it_is_parsed(proctor):
-    (proctor.folder / "spans.json.gz").write_bytes(gzip.compress(EMPTY_SPANS, 1))
+    # 12 MB: not too large, but it would take 300 MB of memory.
+    (proctor.folder / "spans.json.gz").write_bytes(spans(4_000_000))
 
     imported = proctor("import", "otlp", "spans.json.gz")
 

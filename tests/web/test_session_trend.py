@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from looks import PHONE, sideways
 from playwright.sync_api import expect
-from scipy import stats
 from stocked_runs import NOW, add_score, add_session
 
 from proctor.session import Message
@@ -32,6 +31,9 @@ def stock_days(site):
 
 
 def test_errors_and_scores_have_bands_that_hold_for_the_whole_line(served, site, proctor):
+    # Loaded late: half a second, which every process that collects tests would spend.
+    from scipy import stats
+
     stock_days(site)
     month = f"{NOW:%Y-%m}"
 
@@ -58,6 +60,8 @@ def test_errors_and_scores_have_bands_that_hold_for_the_whole_line(served, site,
 
 
 def test_two_saved_filters_are_compared_with_intervals_of_the_differences(served, site, proctor):
+    from scipy import stats
+
     stock_days(site)
     month = f"{NOW:%Y-%m}"
     first = ("--since", f"{month}-01", "--until", f"{month}-02", "--service", "shop", "--save", "before")
