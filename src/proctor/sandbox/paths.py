@@ -67,7 +67,8 @@ class InstallationLayout:
         if self.folder_names and folder.name not in self.folder_names:
             return False
         # Not anywhere in a folder that has `bin`.
-        if self.parts and program.parent not in (folder / name for name in _PROGRAMS_OF_A_PREFIX):
+        programs = program.parent
+        if self.parts and (programs.name not in _PROGRAMS_OF_A_PREFIX or programs.parent != folder):
             return False
         if self.parts and any(map(os.path.lexists, (folder / name for name in _OF_A_PROJECT))):
             return False
