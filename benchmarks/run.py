@@ -50,6 +50,7 @@ MEASUREMENTS: Mapping[str, Callable[[], Iterator[Figure]]] = {
     "items": job_items.items,
     "dialogues": dialogues.dialogues,
     "arrivals": arrivals.sessions,
+    "steady": arrivals.steady,
     "evaluations": evaluations.evaluations,
     "analyses": analyses.analyses,
     "watchers": pages.watchers,
