@@ -79,12 +79,12 @@ lint: $(DEV_STAMP)
 
 TYPES := build/types
 
-# Beside the types all modules are compiled once, in place of once by each worker. After failures the folders of the
-# tests stay. Nothing here calls make: `make -n test` would execute such a line, and the tests with it.
+# At first, beside the types, all modules are compiled once, in place of once by each worker. After failures the folders
+# of the tests stay. Nothing here calls make: `make -n test` would execute such a line, and the tests with it.
 test: $(DEV_STAMP) programs inspect lint
 	@mkdir -p build
 	@$(BIN)/mypy >$(TYPES) 2>&1 & types=$$!; folder=$$(tools/test-folder); \
-	$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1; \
+	test -e build/compiled || $(BIN)/python -m pytest --collect-only -qq >build/compiled 2>&1; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --basetemp "$$folder" && rm -rf "$$folder"; \
 	tests=$$?; wait $$types; types=$$?; cat $(TYPES); exit $$((tests | types))
 
