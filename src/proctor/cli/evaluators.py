@@ -17,6 +17,7 @@ from proctor.api.evaluators import (
 from proctor.cli import output
 from proctor.cli.calibrate import calibrate, note_mock_judge
 from proctor.cli.output import Json, count, money, print_json, print_next, print_note, print_table, printable
+from proctor.cli.pairwise import pairwise
 from proctor.cli.run import terminal_context
 from proctor.context import RunContext
 from proctor.evaluator import Evaluator
@@ -199,6 +200,7 @@ def _author(ctx: RunContext, who: str) -> str:
 
 
 evaluators_app.command("calibrate")(calibrate)
+evaluators_app.command("pairwise")(pairwise)
 
 
 def _list(context: typer.Context, as_json: bool) -> int:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from proctor.stats.power import tasks_for_gate as tasks_for_gate
     from proctor.stats.power import tasks_needed as tasks_needed
     from proctor.stats.ranking import Rank as Rank
+    from proctor.stats.ranking import Strength as Strength
+    from proctor.stats.ranking import bradley_terry as bradley_terry
     from proctor.stats.ranking import ranks as ranks
     from proctor.stats.ranking import table_of as table_of
     from proctor.stats.samples import plus_interval as plus_interval
@@ -92,7 +94,7 @@ if not TYPE_CHECKING:
             "wilson",
         ),
         "power": ("Detectable", "TasksNeeded", "detectable", "tasks_for_gate", "tasks_needed"),
-        "ranking": ("Rank", "ranks", "table_of"),
+        "ranking": ("Rank", "Strength", "bradley_terry", "ranks", "table_of"),
         "samples": ("plus_interval",),
         "sequential": ("ConfidenceSequence", "LogConfidenceSequence", "Monitor"),
         "summary": ("Summary", "summarize"),

