@@ -88,6 +88,14 @@ async def test_a_jury_decides_by_majority_or_median_and_keeps_what_each_said_and
     assert score.explanation.endswith(f"it is {label}")
 
 
+async def test_a_model_beside_a_jury_is_its_first_judge():
+    models = Models(a=says("Good"), b=says("Bad"), c=says("Bad"))
+
+    score = await judged(models, definition(modelConfig=config_of("a"), jury=jury("b", "c")))
+
+    assert (score.label, [each.model for each in score.ballots]) == ("Bad", ["p/a", "p/b", "p/c"])
+
+
 async def test_without_most_of_its_judges_a_jury_has_no_verdict():
     score = await judged(Models(a=says("Good"), b="hm"), definition(jury=jury("a", "b")))
 
@@ -150,7 +158,7 @@ def test_the_digest_changes_with_what_decides_and_with_nothing_else():
     [
         ({"jury": jury("a")}, "jury.judges: should be a list of 2 to 9 model configs"),
         ({"jury": jury("a", "b", rule="mean")}, "jury.rule: should be one of majority, median"),
-        ({"jury": jury("a", "b"), "modelConfig": config_of("a")}, "modelConfig: cannot be combined"),
+        ({"jury": jury("a", "b"), "escalation": escalation()}, "escalation: cannot be combined"),
         ({"jury": {"judges": [config_of("a"), {}]}}, "jury.judges.1: should be a map with exactly one"),
         ({"escalation": escalation(below=1.5)}, "escalation.below: should be a number from 0 to 1"),
         ({"escalation": {"below": 0.5}}, "escalation.modelConfig: is missing"),

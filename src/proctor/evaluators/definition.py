@@ -212,9 +212,10 @@ def _models(where: str, config: JsonMap, wire: bool) -> list[DefinitionProblem]:
     """
     jury, escalation = config.get("jury"), config.get("escalation")
     if jury is not None:
-        others = [name for name in ("modelConfig", "escalation") if config.get(name) is not None]
+        combined = DefinitionProblem(f"{where}.escalation", "cannot be combined with a jury")
         return [
-            *(DefinitionProblem(f"{where}.{name}", "cannot be combined with a jury") for name in others),
+            *([] if escalation is None else [combined]),
+            *_model(where, config, wire),
             *_jury(f"{where}.jury", jury),
         ]
     return [

@@ -237,7 +237,9 @@ class _EvaluatorFactory:
     def _judges(self, name: str, config: JsonMap) -> Judge:
         """The judge of a definition, with its panel."""
         if jury := as_map(config, "jury"):
-            judges = tuple(self._judge(name, judge) for judge in require_maps(jury["judges"]))
+            # The API requires a model config: with a jury, it is one more judge.
+            configs = [*maps_in([config.get("modelConfig")]), *require_maps(jury["judges"])]
+            judges = tuple(self._judge(name, judge) for judge in configs)
             return replace(judges[0], panel=Jury(judges=judges, rule=as_text(jury, "rule") or "majority"))
         judge = self._judge(name, as_map(config, "modelConfig"))
         if not (escalation := as_map(config, "escalation")):

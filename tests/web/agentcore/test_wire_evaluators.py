@@ -263,3 +263,23 @@ def test_tags_are_added_up_to_fifty_changed_taken_away_and_go_with_what_they_wer
 )
 def test_what_is_not_there_has_no_tags(shared, arn, code):
     assert refused(tags_of, shared, arn).code == code
+
+
+def test_several_judges_are_defined_over_http(shared):
+    config = {"bedrockEvaluatorModelConfig": {"modelId": "scripted/judge"}}
+    judging = {
+        "jury": {"judges": [config, config], "rule": "median"},
+        "escalation": {"modelConfig": config, "below": 0.8},
+    }
+    for kind, value in judging.items():
+        judge = {**JUDGE["llmAsAJudge"], kind: value}
+        body = {
+            "evaluatorName": f"several_{kind}",
+            "level": "TRACE",
+            "evaluatorConfig": {"llmAsAJudge": judge},
+        }
+        request = Request(f"{shared.url}/evaluators/create", json.dumps(body).encode(), method="POST")
+        with urlopen(request) as answer:
+            made = json.loads(answer.read())
+        with urlopen(f"{shared.url}/evaluators/{made['evaluatorId']}") as answer:
+            assert json.loads(answer.read())["evaluatorConfig"]["llmAsAJudge"][kind] == value
