@@ -111,9 +111,9 @@ def test_a_job_of_another_package_runs_as_the_guide_says(proctor, tmp_path):
 
     done = proctor.process("batch", "plan.yaml", "--model", "scripted/echo", "--json", environment=installed)
     run_id = json.loads(done.stdout)["runId"]
-    listed = proctor("runs", "--json", environment=installed)
-    again = proctor("resume", run_id, environment=installed)
-    wrong = proctor("batch", "wrong.yaml", "--dry-run", environment=installed)
+    listed = proctor.process("runs", "--json", environment=installed)
+    again = proctor.process("resume", run_id, environment=installed)
+    wrong = proctor.process("batch", "wrong.yaml", "--dry-run", environment=installed)
 
     assert done.returncode == again.returncode == 0, done.stderr + again.stderr
     assert "2 of 2 items succeeded" in again.stderr
