@@ -68,6 +68,7 @@ def test_runs_of_several_models_are_compared_model_by_model(desk):
         (("--by", "city"), "no task has sessions of two levels of `city`"),
         (("--question", "Is {this} better?"), "the question has a placeholder in braces"),
         (("--judge", "nobody/x"), "nobody"),
+        (("--judge", "nobody/x", "--dry-run"), "nobody"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_any_call(desk, options, message):

@@ -112,8 +112,12 @@ def compare_pairwise(
     *,
     judge: str = "",
     question: str = QUESTION,
-) -> PairwiseResult:
-    """Judge pairs of sessions in both orders, and rank the names by who won. Stores nothing."""
+    dry_run: bool = False,
+) -> PairwiseResult | None:
+    """Judge pairs of sessions in both orders, and rank the names by who won. Stores nothing.
+
+    None after a dry run, which only checks the judge and the question.
+    """
     asked = pairwise_question(question)
     if asked is None:
         raise UsageError(
@@ -125,6 +129,8 @@ def compare_pairwise(
     models = ctx.models(judge_options(Path.cwd(), {}))
     try:
         models.check(model)
+        if dry_run:
+            return None
         of = Judge(models=models, model=model, parameters={"temperature": 0.0})
 
         async def judged() -> list[Preference]:

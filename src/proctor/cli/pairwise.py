@@ -31,10 +31,10 @@ def pairwise(
 
     with terminal_context(context.obj) as ctx:
         pairs = find_pairs(ctx, run, by=by)
-        if dry_run:
-            print(f"{count(len(pairs), 'pair')} of sessions, {count(2 * len(pairs), 'call')}")
-            return output.SUCCEEDED
-        result = compare_pairwise(ctx, pairs, judge=judge, question=question)
+        result = compare_pairwise(ctx, pairs, judge=judge, question=question, dry_run=dry_run)
+    if result is None:
+        print(f"{count(len(pairs), 'pair')} of sessions, {count(2 * len(pairs), 'call')}")
+        return output.SUCCEEDED
     if as_json:
         print_json(result.document)
     else:
