@@ -18,14 +18,7 @@ def result(done):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["bacth"],
-        ["batch", "plan.yaml", "--dry-run", "--json"],
-    ],
-)
+@pytest.mark.parametrize("words", [["--help"], ["bacth"], ["batch", "plan.yaml", "--dry-run", "--json"]])
 def test_code_and_output_are_those_of_a_process_of_its_own(proctor, words):
     write(proctor, "plan")
 

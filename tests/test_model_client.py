@@ -76,11 +76,7 @@ async def test_with_a_speaker_the_call_is_recorded_last_since_it_may_end_the_att
 
 @pytest.mark.parametrize(
     ("text", "keep", "has_bodies"),
-    [
-        ("Hello", "call", False),
-        ("<think>hm</think>Hello", "call", True),
-        ("Hello", "bodies", True),
-    ],
+    [("Hello", "call", False), ("<think>hm</think>Hello", "call", True), ("Hello", "bodies", True)],
 )
 async def test_bodies_are_kept_with_the_call_on_request_and_where_there_is_reasoning(
     text, keep, has_bodies

@@ -421,12 +421,7 @@ def without_proc(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["sleep {0} & sleep {0}", "trap '' TERM; sleep {0}; sleep {0}"])
 async def test_without_proc_a_time_limit_ends_the_process_group(here, without_proc, command):
     seconds = unlike_any_other()
-    finished = await run(
-        command.format(seconds),
-        **here,
-        time_limit=0.5,
-        grace_seconds=0.3,
-    )
+    finished = await run(command.format(seconds), **here, time_limit=0.5, grace_seconds=0.3)
 
     assert finished.timed_out
     await eventually_async(lambda: not running(f"sleep {seconds}"))

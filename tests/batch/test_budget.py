@@ -191,8 +191,7 @@ async def test_a_call_that_was_cut_off_takes_what_it_could_have_cost_and_not_all
             raise ModelError("no") from None
 
     ending = await shop.run(
-        priced(1.0, runs=4, more=", budget: 0.5").replace("dear", "slow"),
-        find_runner=doing(cut_off),
+        priced(1.0, runs=4, more=", budget: 0.5").replace("dear", "slow"), find_runner=doing(cut_off)
     )
 
     assert ending.status == "completed"

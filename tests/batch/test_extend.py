@@ -24,13 +24,7 @@ def test_an_extension_counts_what_is_new_dropped_and_kept(store):
     }
     assert len(store.read.items("run")) == 4
     assert extend(store, "run", {}, plan) == expected
-    assert [each["prompt"] for each in store.read.items("run")] == [
-        "done",
-        "gone",
-        "queued",
-        "new",
-        "done",
-    ]
+    assert [each["prompt"] for each in store.read.items("run")] == ["done", "gone", "queued", "new", "done"]
     assert expected.sentences("task") == [
         "2 new tasks since the last run (new because of 1 task: prompt; 1 task: model)",
         "no longer in the plan: 1 dropped from the queue, 1 with results kept",

@@ -35,13 +35,7 @@ from job_runs import (
 import proctor as library
 from databases import query
 from proctor.batch import lifecycle
-from proctor.batch.engines import (
-    ATTEMPTS_EACH,
-    LocalEngine,
-    automatic_workers,
-    processes,
-    worker_process,
-)
+from proctor.batch.engines import ATTEMPTS_EACH, LocalEngine, automatic_workers, processes, worker_process
 from proctor.batch.engines.processes import ProcessEngine
 from proctor.batch.executor import Observer
 from proctor.bootstrap import open_context

@@ -29,15 +29,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chaos.provider import (
-    INPUT_USD,
-    OUTPUT_USD,
-    Bill,
-    Provider,
-    Rule,
-    clock_variables,
-    running_provider,
-)
+from chaos.provider import INPUT_USD, OUTPUT_USD, Bill, Provider, Rule, clock_variables, running_provider
 from proctor.testing import make_git_repository
 
 LIMIT = 400

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 from conversations import EXAMPLES, ROOT, config, read, rows
 
-from proctor import (
-    BatchConfig,
-    aggregate_results,
-    load_sessions,
-    run_batch,
-    turns_to_dataframe,
-)
+from proctor import BatchConfig, aggregate_results, load_sessions, run_batch, turns_to_dataframe
 
 
 def test_the_documented_python_runs_as_printed(talking_desk) -> None:

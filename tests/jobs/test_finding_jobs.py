@@ -10,11 +10,7 @@ from proctor.jobs import find_job, job_of_run, jobs
 
 
 def test_jobs_with_an_analysis_of_their_own():
-    assert {job.name for job in jobs() if job.implements("analysis")} == {
-        "benchmark",
-        "dialogue",
-        "scenario",
-    }
+    assert {job.name for job in jobs() if job.implements("analysis")} == {"benchmark", "dialogue", "scenario"}
 
 
 @pytest.mark.parametrize("job", ["coding", "benchmark", "scenario", "dialogue", "evaluation"])

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from proctor.errors import PlanError, UsageError
 from proctor.plan import yaml_loader
-from proctor.plan.source import (
-    MOST_BYTES,
-    bytes_of,
-    open_regular,
-    repository_names,
-    resolved,
-)
+from proctor.plan.source import MOST_BYTES, bytes_of, open_regular, repository_names, resolved
 from proctor.plan.yaml_loader import read_source
 
 

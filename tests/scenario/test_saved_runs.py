@@ -12,14 +12,7 @@ from stage import PLAIN, Stage
 
 from proctor.errors import WorkspaceError
 from proctor.json_values import changed
-from proctor.scenario.definition import (
-    NoSuchPath,
-    Validation,
-    Variable,
-    check_path,
-    flattened,
-    scenario_of,
-)
+from proctor.scenario.definition import NoSuchPath, Validation, Variable, check_path, flattened, scenario_of
 from proctor.scenario.prompts import Prompts, fault_of, run_seed, seed_of
 from proctor.scenario.run_files import documents, is_intact, read_run, state_document, write_run
 from proctor.scenario.state import (

@@ -409,11 +409,7 @@ RATIO = {"null": 1.0}
         (interval(-1.0, 1.0, **SCALED), 1.0, ("pass", "No loss can exceed the margin.", None, None)),
         (interval(-1.0, 1.0, **SCALED), 0.99, ("inconclusive", NEAR, None, 1)),
         (interval(-0.01, 0.01, 72, **SCALED), 0.05, ("pass", "Within the margin.", None, 72)),
-        (
-            interval(-0.01, 0.01, is_anytime=True, **SCALED),
-            0.05,
-            ("pass", "Within the margin.", None, None),
-        ),
+        (interval(-0.01, 0.01, is_anytime=True, **SCALED), 0.05, ("pass", "Within the margin.", None, None)),
         (interval(-0.01, 0.01, **SCALED), 0.0, ("inconclusive", NEAR, None, None)),
         # A margin of 0 demands no improvement, only that there is no loss.
         (interval(0.01, 0.2, **SCALED), 0.0, ("pass", "Within the margin.", None, None)),

@@ -49,12 +49,7 @@ def test_tasks_whose_names_are_cut_and_agree_are_shown_with_what_differs(tmp_pat
     prompts = [f"{head} pass {'again ' * 40}{rest}" for rest in ("in Python 3.11", "in Python 3.12")]
     prompts += [f"{head} pass with the new reader.", f"{head} pass with the old reader.", "Short"]
     batch_items = [
-        Item(
-            runner="prompt",
-            prompt=prompt,
-            model=model,
-            factors={"model": model, "task": prompt[:80]},
-        )
+        Item(runner="prompt", prompt=prompt, model=model, factors={"model": model, "task": prompt[:80]})
         for prompt in prompts
         for model in "ab"
     ]

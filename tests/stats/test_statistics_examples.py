@@ -14,16 +14,7 @@ import pytest
 
 from proctor import stats
 
-MODULES = (
-    "agreement",
-    "intervals",
-    "differences",
-    "power",
-    "ranking",
-    "samples",
-    "sequential",
-    "variance",
-)
+MODULES = ("agreement", "intervals", "differences", "power", "ranking", "samples", "sequential", "variance")
 OF_THE_STORE = {"progress", "summarize"}
 FUNCTIONS = [name for name in stats.__all__ if inspect.isfunction(getattr(stats, name))]
 

@@ -13,12 +13,7 @@ from filled import filled_store
 from proctor.errors import UsageError
 from proctor.item import id_of
 from proctor.store import Store, timestamp
-from proctor.store.imported_runs import (
-    ImportedFile,
-    ImportedRows,
-    TableOutcome,
-    identity,
-)
+from proctor.store.imported_runs import ImportedFile, ImportedRows, TableOutcome, identity
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 DATABASES = ["sqlite"]

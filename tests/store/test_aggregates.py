@@ -6,16 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from proctor.store import (
-    Store,
-    StoreReader,
-    aggregates,
-    item_lists,
-    items,
-    results,
-    runs,
-    timestamp,
-)
+from proctor.store import Store, StoreReader, aggregates, item_lists, items, results, runs, timestamp
 from proctor.store.reader import Scope
 from proctor.store.tables import COLUMNS
 from proctor.store.writer import this_process

@@ -7,15 +7,8 @@ import pytest
 from clocks import Clock
 from proctor.errors import KeyMissing, StoreError
 from proctor.store import Store, sealer
-from proctor.store.keys import (
-    Keys,
-    LocalKey,
-)
-from proctor.store.sealer import (
-    STORE,
-    Sealer,
-    is_encrypted,
-)
+from proctor.store.keys import Keys, LocalKey
+from proctor.store.sealer import STORE, Sealer, is_encrypted
 
 MASTER = LocalKey(secret=bytes(range(32)))
 OTHER = LocalKey(secret=b"another key of thirty-two bytes!")

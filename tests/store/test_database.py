@@ -9,17 +9,8 @@ import pytest
 
 from databases import new_database
 from proctor.errors import StoreDisconnected, StoreError, StoreUnavailable
-from proctor.store.database import (
-    SqliteDatabase,
-    in_transaction,
-    open_database,
-    store_errors,
-    store_exists,
-)
-from proctor.store.postgres import (
-    PostgresConnection,
-    PostgresDatabase,
-)
+from proctor.store.database import SqliteDatabase, in_transaction, open_database, store_errors, store_exists
+from proctor.store.postgres import PostgresConnection, PostgresDatabase
 
 
 def test_a_file_or_a_server_is_opened_by_its_address(tmp_path):

@@ -181,8 +181,7 @@ def test_a_process_whose_batch_was_taken_over_draws_nothing(books: Books) -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "silent", "is_dead"),
-    [("running", 9, False), ("running", 11, True), ("completed", 1, True)],
+    ("status", "silent", "is_dead"), [("running", 9, False), ("running", 11, True), ("completed", 1, True)]
 )
 def test_money_of_a_dead_process_is_drawn_by_who_needs_it(
     books: Books, status: str, silent: int, is_dead: bool

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import zlib
 from datetime import timedelta
 from pathlib import Path
@@ -174,6 +175,11 @@ def values(row, columns):
     return tuple(row[name] for name in columns.split())
 
 
+def in_words(row, like):
+    """The columns of a row that another text names, in the same words."""
+    return " ".join(f"{name}={row[name]}" for name in re.findall(r"(\w+)=", like))
+
+
 def recorded(writer, *events, times=(0,)):
     """A session whose clock shows these seconds after its start, and then the last of them."""
     left = list(times)
@@ -201,65 +207,30 @@ def test_every_value_of_an_event_is_in_its_column_and_all_share_one_running_numb
         Merge(base_branch="main", mode="squash", result="conflict", message="m", conflict_files=("a.py",)),
     )
 
-    columns = "position step timestamp provider model promptTokens cachedTokens completionTokens"
-    columns += " reasoningTokens costUsd priceSource price latencyMs waitingMs status error request response"
+    shown = f"position=1 step=1 timestamp={at(0)} provider=p model=m promptTokens=10 cachedTokens=2 "
+    shown += "completionTokens=5 reasoningTokens=1 costUsd=0.5 priceSource=plan latencyMs=7.0 waitingMs=8.0 "
+    shown += "status=ok error=none request=asked response=answered callId=c1 speaker=ann purpose=turn"
     (call,) = rows(store, writer, "model_calls")
-    assert values(call, columns + " callId speaker purpose") == (
-        1,
-        1,
-        at(0),
-        "p",
-        "m",
-        10,
-        2,
-        5,
-        1,
-        0.5,
-        "plan",
-        '{"input": 1.0}',
-        7.0,
-        8.0,
-        "ok",
-        "none",
-        "asked",
-        "answered",
-        "c1",
-        "ann",
-        "turn",
-    )
+    assert in_words(call, shown) == shown
+    assert call["price"] == '{"input": 1.0}'
+    shown = f"position=2 step=1 timestamp={at(0)} role=user name=ann content=hi"
     (message,) = rows(store, writer, "messages")
-    assert values(message, "position step timestamp role name content") == (2, 1, at(0), "user", "ann", "hi")
+    assert in_words(message, shown) == shown
+    shown = f"position=3 step=1 timestamp={at(0)} toolName=bash success=1 durationMs=3.0 result=r callId=c"
     (tool,) = rows(store, writer, "tool_calls")
-    assert values(tool, "position step timestamp toolName argsJson success durationMs result callId") == (
-        3,
-        1,
-        at(0),
-        "bash",
-        '{"a": 1}',
-        1,
-        3.0,
-        "r",
-        "c",
-    )
-    columns = (
-        "position timestamp evaluator evaluatorDigest level target value label explanation error costUsd"
-    )
+    assert in_words(tool, shown) == shown
+    assert tool["argsJson"] == '{"a": 1}'
+    shown = f"position=4 timestamp={at(0)} evaluator=tidy evaluatorDigest=d level=session target=t value=0.5 "
+    shown += "label=good explanation=why error=e costUsd=0.25 dimension=x errorCode=ec inputTokens=3 "
+    shown += 'outputTokens=4 ignored=["i"] scoredSessionId=j'
     (score,) = rows(store, writer, "scores")
-    assert values(
-        score, columns + " dimension errorCode inputTokens outputTokens ignored scoredSessionId"
-    ) == (4, at(0), "tidy", "d", "session", "t", 0.5, "good", "why", "e", 0.25, "x", "ec", 3, 4, '["i"]', "j")
+    assert in_words(score, shown) == shown
     assert json.loads(score["votes"]) == ["yes", 0.5, True]
     found = [values(row, "position step value label") for row in rows(store, writer, "metrics")]
     assert found == [(5, 7, 2.0, None), (6, 8, None, "calm"), (7, 9, None, None), (8, 10, 1.0, None)]
+    shown = 'position=9 baseBranch=main mode=squash result=conflict squashMessage=m conflictFiles=["a.py"]'
     (merge,) = rows(store, writer, "merge_history")
-    assert values(merge, "position baseBranch mode result squashMessage conflictFiles") == (
-        9,
-        "main",
-        "squash",
-        "conflict",
-        "m",
-        '["a.py"]',
-    )
+    assert in_words(merge, shown) == shown
 
 
 def test_a_step_has_its_own_sums_events_and_times_and_the_next_begins_anew(store, writer):
@@ -282,29 +253,13 @@ def test_a_step_has_its_own_sums_events_and_times_and_the_next_begins_anew(store
     recorder.record(step)
 
     first, second, third = rows(store, writer, "iterations")
-    columns = "step startTime endTime commitSha changedFiles linesAdded linesRemoved testResult testExitCode"
-    columns += " testDurationMs testOutput model exitCode promptTokens completionTokens totalTokens costUsd"
-    assert values(first, columns + " output traceId") == (
-        1,
-        at(0),
-        at(2),
-        "sha",
-        1,
-        2,
-        3,
-        "fail",
-        4,
-        5.0,
-        "3 failed",
-        "m",
-        6,
-        20,
-        10,
-        30,
-        1.0,
-        "built",
-        "t",
+    shown = (
+        f"step=1 startTime={at(0)} endTime={at(2)} commitSha=sha changedFiles=1 linesAdded=2 linesRemoved=3 "
     )
+    shown += "testResult=fail testExitCode=4 testDurationMs=5.0 model=m exitCode=6 promptTokens=20 "
+    shown += "completionTokens=10 totalTokens=30 costUsd=1.0 output=built traceId=t"
+    assert in_words(first, shown) == shown
+    assert first["testOutput"] == "3 failed"
     assert values(second, "step startTime endTime costUsd") == (2, at(2), at(4), 0.5)
     assert values(third, "step startTime endTime totalTokens costUsd") == (3, at(5), at(6), 0, None)
     assert [row["step"] for row in rows(store, writer, "model_calls")] == [1, 1, 2]

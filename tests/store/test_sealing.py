@@ -12,9 +12,7 @@ from whole_store import TEXT as SECRET
 
 from databases import query
 from proctor.errors import KeyMissing, StoreError
-from proctor.session import (
-    Message,
-)
+from proctor.session import Message
 from proctor.store import ItemFilter, Store, item_lists
 from proctor.store.annotations import Annotation, annotations
 from proctor.store.keys import Keys, LocalKey, new_key_text

@@ -4,8 +4,12 @@ All of them run on a file, on a sealed file and on PostgreSQL.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from importlib import import_module
+from inspect import isfunction, signature
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NotRequired, TypedDict, get_args, get_origin, get_type_hints
@@ -25,17 +29,11 @@ from proctor.store import (
     Store,
     StoreReader,
     aggregates,
-    annotations,
-    evaluations,
     item_lists,
-    items,
-    labeling,
-    reader,
     results,
     runs,
     scores,
     session_search,
-    session_selection,
     transcripts,
 )
 from proctor.store.keys import Keys, LocalKey
@@ -137,199 +135,133 @@ def test_every_query_returns_rows_of_its_shape(filled):
     assert shapes_in_the_source() - read.seen == set(), "no query of these shapes returned a row"
 
 
+# What queries are asked with, by the type of a parameter, else by its name; several are tried in turn.
+BY_TYPE: dict[Any, Sequence[Any]] = {
+    datetime: [NOW],
+    Scope: [Scope(run_id="run"), Scope(), Scope(end=NOW + timedelta(days=1))],
+    ItemFilter: [ItemFilter(search="town")],
+    item_lists.ItemQuery: [
+        item_lists.ItemQuery(order="seconds", descending=True),
+        item_lists.ItemQuery(order="factor:task"),
+        item_lists.ItemQuery(
+            order="score:exact",
+            models=["m"],
+            factors=[("task", "t")],
+            scores=[item_lists.ScoreRange(name="exact", low=0.0)],
+            tags=["odd"],
+            is_noted=True,
+        ),
+    ],
+    runs.RunFilter: [runs.RunFilter(statuses=["running"], search="plan"), runs.RunFilter(jobs=["scenario"])],
+    results.FirstPosition: [{"agent": "amp", "model": "m", "position": 0}],
+    results.ScoredSessions: [results.of_runs(["run"])[0]],
+    bool: [False, True],
+    RetrySelection: [RetrySelection()],
+    session_search.SessionQuery: [session_search.SessionQuery()],
+    JudgedFilter: [JudgedFilter(evaluator="tidy")],
+    LogGroupSessions | OwnSessions | FileSessions: [
+        OwnSessions(run_ids=("run",), roles=("fix",)),
+        LogGroupSessions(names=("g",), period=Period(start=NOW - timedelta(days=1))),
+        FileSessions(paths=(), session_ids=("s1",)),
+    ],
+}
+BY_NAME: dict[str, Sequence[Any]] = {
+    "run_id": ["run"],
+    "run_ids": [["run"]],
+    "plan_path": ["plan.yaml"],
+    "item_id": [ITEM.id],
+    "session_id": ["s1", "s2"],
+    "judging_session": ["s1"],
+    "ids": [[ITEM.id, "s1"]],
+    "digest": ["d", "d1"],
+    "scenario": ["town"],
+    "prompts": [["town"]],
+    "job": ["scenario"],
+    "jobs": [["benchmark", "scenario", "coding"]],
+    "models": [["m"]],
+    "statuses": [["success"]],
+    "evaluator": ["tidy"],
+    "insight": ["tidy"],
+    "key": [("tidy", "", "")],
+    "which": ["lowest", "highest"],
+    "factor": ["task"],
+    "column": ["model"],
+    "by": ["model"],
+    "text": [TEXT],
+    "group": ["g"],
+    "log_groups": [["g"]],
+    "streams": [["out"]],
+    "config_id": ["oc-2"],
+    "until": ["9"],
+    "client_token": ["token"],
+    "search": ["job"],
+    "position": [0, 99],
+    "positions": [[0]],
+    "step": [0, 1],
+    "after": [-1],
+    "limit": [5],
+    "size": [9],
+    "characters": [50],
+    "most_characters": [50],
+    **{name: [["s1", "s2"]] for name in ("session_ids", "sessions", "attempts", "among")},
+    **{name: [0] for name in ("start", "end", "offset")},
+    **{name: [""] for name in ("dimension", "service", "since", "moment", "plan_digest")},
+    "prefixes": [[]],
+}
+NO_QUERIES = {"rows", "values", "value", "pairs", "count", "stream", "columns", "is_one_of", "server_time"}
+NO_QUERIES |= {"with_long_texts", "blob", "texts_of", "iterations_of"}
+"""What queries are made with, or of the rows of another one."""
+CALLED_BELOW = {"table", "of_session", "call_arguments", "text_part", "step_text"}
+
+
 def run_all_queries(store: Store) -> None:
     """Call every public query of the store."""
-    read, now = store.read, NOW
-    for value in (
-        *reader_queries(read),
-        *aggregate_queries(read),
-        *part_queries(store),
-        *evaluation_queries(store),
-        *session_queries(store),
-    ):
-        # Results may be computed when they are read.
-        list(value) if isinstance(value, Iterator) else value
-    assert store.open_questions() == store.open_questions("run")
-    assert problems_of(ROWS["questions"], store.open_questions()[0]) == []
-    assert problems_of(ROWS["labels"], store.labels()[0]) == []
+    store.change(
+        session_search.save_filter, {"name": "mine", "filterJson": "{}", "author": "me", "createdAt": ""}
+    )
+    read = store.read
+    selections = [aggregates.select(read, scope) for scope in BY_TYPE[Scope]]
+    known = BY_TYPE | {aggregates.Selection: selections, "Selection": selections, StoreReader: [read]}
+    for query in queries():
+        parameters = signature(query).parameters.values()
+        needed = [each for each in parameters if each.default is each.empty and each.name != "self"]
+        choices = [known.get(each.annotation) or BY_NAME[each.name] for each in needed]
+        for values in itertools.product(*choices):
+            given = {each.name: value for each, value in zip(needed, values, strict=True)}
+            value = query(read, **given) if "self" in signature(query).parameters else query(**given)
+            # Results may be computed when they are read.
+            list(value) if isinstance(value, Iterator) else value
+    queries_of_parts(store)
     for table in OF_A_SESSION:
         (first, *_) = read.of_session(table, "s1")
         assert problems_of(ROWS[table], first) == [], table
         assert problems_of(ROWS[table], read.parts_of_session("s1")[table][0]) == [], table
-    for table in ("batches", "batch_items", "sessions", *OF_A_SESSION):
-        for scope in (Scope(), Scope(run_id="run"), Scope(end=now + timedelta(days=1))):
-            assert problems_of(ROWS[table], next(read.table(table, scope))) == [], table
+    for table, scope in itertools.product(
+        ("batches", "batch_items", "sessions", *OF_A_SESSION), BY_TYPE[Scope]
+    ):
+        assert problems_of(ROWS[table], next(read.table(table, scope))) == [], table
 
 
-def reader_queries(read: StoreReader) -> tuple[Any, ...]:
-    return (
-        read.batch("run", NOW),
-        read.batch("ru", NOW),
-        read.exact_batch("run"),
-        read.batches(NOW),
-        read.batch_of_plan("plan.yaml", ""),
-        read.totals("run"),
-        read.reserved_and_spent("run"),
-        read.pools("run"),
-        read.items("run"),
-        read.count_items("run", ItemFilter(search="town")),
-        read.queued("run", after=-1, limit=9),
-        read.item_inputs("run"),
-        read.item(ITEM.id[:5]),
-        read.exact_item("run", ITEM.id),
-        read.attempts("run", ITEM.id),
-        read.session("s1"),
-        read.exact_session("s1"),
-        read.sessions(Scope()),
-        read.session_ids(Scope(run_id="run")),
-        read.imported_session_ids(log_group="g", before=NOW + timedelta(days=1)),
-        read.evidence("s1"),
-        read.recorded("s1"),
-        read.call_figures("s1"),
-        read.resource("run", "d1"),
-        read.resource_digests("run"),
-        item_lists.listing(read, "run", item_lists.ItemQuery(order="seconds", descending=True)),
-        item_lists.listing(read, "run", item_lists.ItemQuery(order="factor:task")),
-        item_lists.listing(
-            read,
-            "run",
-            item_lists.ItemQuery(
-                order="score:exact",
-                models=["m"],
-                factors=[("task", "t")],
-                scores=[item_lists.ScoreRange(name="exact", low=0.0)],
-                tags=["odd"],
-                is_noted=True,
-            ),
-        ),
-        item_lists.position_of(read, "run", "s1"),
-        item_lists.sessions_at(read, "run", [0]),
-        item_lists.factor_levels(read, "run", "task"),
-        item_lists.column_levels(read, "run", "model"),
-        item_lists.score_extents(read, "run"),
-        item_lists.failure_texts(read, "run", characters=50),
-        item_lists.outcomes(read, ["s1"], characters=50),
-        items.rows_at(read, "run", [0]),
-        items.first_rows(read, "run", offset=0, limit=5),
-        items.items_by_id(read, "run", [ITEM.id]),
-        items.running_ids(read, "run", limit=5),
-        items.items_started_since(read, "run", "", limit=5),
-        items.status_counts(read, "run"),
-        items.agent_model_counts(read, "run"),
-        items.item_settings(read, "run"),
-        items.item_states(read, "run"),
-        items.item_results(read, "run", [ITEM.id]),
-        items.mock_models(read, "run"),
-        items.factor_names(read, "run"),
-        reader.uses_postgres(read),
-        runs.count_batches(read, runs.RunFilter(statuses=["running"], search="plan"), NOW),
-        runs.page_of_batches(read, runs.RunFilter(jobs=["scenario"]), NOW, limit=5),
-        runs.batches_by_id(read, ["run"], NOW),
-        runs.batch_states(read, NOW),
-        runs.totals_of(read, ["run"]),
-        runs.distinct_jobs(read),
-        runs.batch_of_plan_file(read, "plan.yaml"),
-        runs.batches_of_job(read, "scenario"),
-        runs.run_ids_of_job(read, "scenario"),
-        runs.last_change(read),
-        runs.trend_runs(read, NOW),
-        runs.cut_off_counts(read, ["run"]),
-        items.task_results(read, ["benchmark", "scenario", "coding"]),
-        items.change_sizes(read, "run", [ITEM.id]),
-        items.status_counts_by(read, "run", "model"),
-    )
+def queries() -> Iterator[Callable[..., Any]]:
+    """The queries of all modules of the store, and the methods of its reader."""
+    for found in pkgutil.iter_modules(package.__path__):
+        module = import_module(f"{package.__name__}.{found.name}")
+        for name, query in [*vars(module).items(), *vars(StoreReader).items()]:
+            if not isfunction(query) or query.__module__ != module.__name__ or name.startswith("_"):
+                continue
+            first = next(iter(signature(query).parameters.values()), None)
+            of_selection = (aggregates.Selection, "Selection")
+            is_query = first and (first.name in ("self", "read") or first.annotation in of_selection)
+            if is_query and name not in NO_QUERIES | CALLED_BELOW:
+                yield query
 
 
-def session_queries(store: Store) -> tuple[Any, ...]:
-    kept = {"name": "mine", "filterJson": "{}", "author": "me", "createdAt": ""}
-    store.change(session_search.save_filter, kept)
-    read, query = store.read, session_search.SessionQuery()
-    return (
-        session_search.facets(read, query),
-        session_search.find_sessions(read, query),
-        session_search.first_prompts(read, ["s1"], characters=50),
-        session_search.matching_ids(read, query, limit=5),
-        session_search.filters(read),
-        session_search.period_sums(read, query, "model", 10),
-        session_search.period_scores(read, query, "model", 10),
-        *(labeling.given_scores(read, *evaluator) for evaluator in labeling.scored_evaluators(read)),
-    )
-
-
-def aggregate_queries(read: StoreReader) -> tuple[Any, ...]:
-    chosen = [aggregates.select(read, scope) for scope in (Scope(run_id="run"), Scope(), Scope(end=NOW))]
-    selected = (
-        aggregates.ranked_durations,
-        aggregates.model_sums,
-        aggregates.judging_cost,
-        aggregates.tool_sums,
-        aggregates.step_sums,
-        aggregates.merge_counts,
-        aggregates.failed_items,
-        aggregates.mock_sessions,
-        aggregates.session_sums,
-        aggregates.newest_run_ids,
-        aggregates.outcome_sums,
-        aggregates.unchecked_successes,
-        results.selected_columns,
-    )
-    return (
-        *(query(selection) for query in selected for selection in chosen),
-        aggregates.call_arguments(read, "s1", 2),
-        aggregates.finished_prefix(read, "run"),
-        aggregates.sums_between(read, "run", 0, 5),
-        aggregates.finished_sums(read, "run", 0),
-        aggregates.running_sums(read, "run"),
-        aggregates.running_items(read, "run"),
-        aggregates.maker_sums(read, "run"),
-        aggregates.task_sums(read, "run"),
-        aggregates.scenario_totals(read, "town"),
-        aggregates.scenario_items(read, "town"),
-        results.result_columns(read, ["run"]),
-        results.planned_columns(read, "run"),
-        results.finished_columns(read, "run"),
-        results.settled_items(read, "run", RetrySelection()),
-        results.evaluator_source(read, "s1"),
-        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=False),
-        results.timed_score_columns(read, results.of_runs(["run"])[0], of_evaluations=True),
-        results.metric_columns(read, results.of_runs(["run"])[0]),
-        results.first_positions(read, "run"),
-        runs.evaluators_of(read, ["run"]),
-        aggregates.past_sessions(read, "scenario", ["m"], ["success"]),
-        list(aggregates.call_sums(read, ["s1", "s2"])),
-        items.benchmark_items(read, "run"),
-        aggregates.running_usage(read, "run"),
-        annotations.annotations(read, ["s1"]),
-        annotations.tag_counts(read, "run"),
-        annotations.labeled_evaluators(read),
-        annotations.labeled_scores(read, "tidy"),
-        items.dialogue_items(read, "run"),
-        scores.item_scores(read, "run"),
-    )
-
-
-def part_queries(store: Store) -> tuple[Any, ...]:
-    read = store.read
-    return (
-        transcripts.events(read, "s1", after=0, limit=9),
-        transcripts.calls(read, "s1", after=0, limit=9),
-        transcripts.extent(read, "s1"),
-        transcripts.step_count(read, "s1"),
-        transcripts.running_totals(read, "s2"),
-        transcripts.first_metrics(read, "s1", limit=5),
-        transcripts.metrics_over_steps(read, "s1"),
-        transcripts.last_commit(read, "s1"),
-        transcripts.calls_after_step(read, "s1", 0),
-        transcripts.text_part(read, "s1", 1, "content", offset=0, limit=5),
-        transcripts.steps(read, "s1"),
-        transcripts.step_text(read, "s1", 1, "output"),
-        transcripts.scores(read, "s1"),
-        transcripts.search(read, "s1", TEXT),
-        scores.sessions_page(read, "run", JudgedFilter(evaluator="tidy"), limit=5, offset=0),
-        scores.scores_by_session(read, "run", ["town"]),
-        scores.verdicts_of(read, "run", "s1"),
-        evaluations.jobs_page(read, "job", limit=5, offset=0),
-        evaluations.log_groups(read),
+def queries_of_parts(store: Store) -> None:
+    """Call the queries of the parts that also write."""
+    assert store.open_questions() == store.open_questions("run")
+    assert problems_of(ROWS["questions"], store.open_questions()[0]) == []
+    assert problems_of(ROWS["labels"], store.labels()[0]) == []
+    for value in (
         store.evaluations.row("job-1"),
         store.evaluations.page(),
         store.evaluations.metadata("job-1"),
@@ -362,60 +294,17 @@ def part_queries(store: Store) -> tuple[Any, ...]:
         store.logs.events("g", "s"),
         store.arrivals.has_new(),
         store.arrivals.oldest_new(),
-        annotations.labels_state(read, "tidy"),
-        annotations.newest_calibration(read, "tidy", "d"),
         store.arrivals.sessions_of(["t" * 32]),
         store.arrivals.documents("s1"),
         store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"]),
         store.arrivals.spans_without_records("g", 0, 1),
         store.arrivals.root_spans(["t" * 32]),
-        runs.active_seconds(read, "run", NOW),
-    )
-
-
-def evaluation_queries(store: Store) -> tuple[Any, ...]:
-    read = store.read
-    sources = (
-        OwnSessions(run_ids=("run",), roles=("fix",)),
-        LogGroupSessions(names=("g",), period=Period(start=NOW - timedelta(days=1))),
-        FileSessions(paths=(), session_ids=("s1",)),
-    )
-    key = ("tidy", "", "")
-    return (
-        *(session_selection.session_ids(read, source) for source in sources),
-        session_selection.session_heads(read, ["s1"]),
-        session_selection.session_contents(read, ["s1"]),
-        session_selection.quiet_sessions(
-            read, "oc-2", service="", log_groups=["g"], prefixes=[], since="", until="9"
-        ),
-        evaluations.unfinished_evaluations(read),
-        evaluations.count_evaluations(read),
-        evaluations.is_token_used(read, "token"),
-        evaluations.output_streams(read),
-        evaluations.session_log_groups(read),
-        evaluations.result_periods(read, "g", ["out"]),
-        scores.items_page(read, "run", 0, 9),
-        scores.items_page(read, "run", 99, 9),
-        scores.scores_of_attempts(read, ["s1"]),
-        scores.evaluated_sessions(read, ["s1"]),
-        scores.evaluated_calls(read, ["s1"]),
-        scores.failed_sessions(read, "run"),
-        scores.result_header(read, "job-1"),
-        scores.session_counts(read, "run"),
-        scores.score_sums(read, "run"),
-        scores.first_items(read, "run"),
-        scores.label_counts(read, "run"),
-        scores.score_votes(read, "run"),
-        scores.score_ballots(read, "run"),
-        scores.ignored_references(read, "run"),
-        scores.session_totals(read, "run"),
-        scores.judged_sessions(read, "run", ["s1", "s2"]),
-        *(scores.result_targets(read, "run", which, key, limit=5) for which in ("lowest", "highest")),
-        scores.insight_rows(read, "run", "tidy"),
-        results.own_score_columns(read, results.of_runs(["run"])[0]),
-        results.has_evaluations(read),
-        results.has_metrics(read),
-    )
+        scores.result_header(store.read, "job-1"),
+        aggregates.call_arguments(store.read, "s1", 2),
+        transcripts.text_part(store.read, "s1", 1, "content", offset=0, limit=5),
+        transcripts.step_text(store.read, "s1", 1, "output"),
+    ):
+        list(value) if isinstance(value, Iterator) else value
 
 
 def shapes_in_the_source() -> set[str]:

@@ -62,10 +62,7 @@ OPERATIONS = {
     "add": (lambda store: store.datasets.add("ds", {}, TOKEN, NOW), {"client_tokens", "datasets"}),
     "claim": (lambda store: store.recommendations.claim("me", NOW), {"recommendations"}),
     "watch": (lambda store: store.definitions.watch_config("oc", "me", NOW), {"online_configs"}),
-    "alert": (
-        lambda store: store.drift.take_alert(NOW, until=timedelta(minutes=1)),
-        {"drift_crossings"},
-    ),
+    "alert": (lambda store: store.drift.take_alert(NOW, until=timedelta(minutes=1)), {"drift_crossings"}),
     "evaluation": (new_evaluation, {"evaluations"}),
     "delete imported": (lambda store: store.delete_imported(["x"]), {"arrivals"}),
     "build": (lambda store: store.arrivals.build_sessions(lambda *_: None, NOW), {"arrivals"}),

@@ -13,13 +13,7 @@ from databases import query
 from proctor.errors import OwnershipLost, StoreError
 from proctor.store import RetrySelection, Store, batches
 from proctor.store.database import open_database
-from proctor.store.writer import (
-    RowGroups,
-    Writer,
-    is_alive,
-    this_process,
-    timestamp,
-)
+from proctor.store.writer import RowGroups, Writer, is_alive, this_process, timestamp
 from proctor.testing import eventually
 from stocked import NOW, add_batch, owned
 

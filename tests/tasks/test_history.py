@@ -549,11 +549,7 @@ PYTHON = {"tests__test_a_DOT_py": OLD}
         ({"Cargo_DOT_toml": "[package]"}, "cargo test", "Cargo.toml"),
         ({"Makefile": "all:\n\ttrue\ntest:\n\ttrue\n"}, "make test", "Makefile"),
         ({"Makefile": "tests:\n\ttrue\n"}, "", ""),
-        (
-            script("mocha test") | {"tests__a_DOT_js": ""},
-            "npx mocha test",
-            "package.json",
-        ),
+        (script("mocha test") | {"tests__a_DOT_js": ""}, "npx mocha test", "package.json"),
         (
             {
                 "package_DOT_json": json.dumps(

@@ -760,8 +760,7 @@ def test_what_is_written_in_our_own_format_is_as_recorded(tmp_path: Path) -> Non
         if path.is_file()
     }
     check(
-        RECORDED / "written.txt",
-        plain({"texts": texts, "written": written, "left out": left_out}, tmp_path),
+        RECORDED / "written.txt", plain({"texts": texts, "written": written, "left out": left_out}, tmp_path)
     )
     with pytest.raises(UsageError, match="is not empty"):
         write_task_set(TaskSet(tasks=()), tmp_path / "new" / "folder")

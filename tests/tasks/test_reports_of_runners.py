@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.workspace.test_reports import (
-    read_results,
-    restricted,
-    runner_of,
-    verdict_by_report,
-    with_report,
-)
+from proctor.workspace.test_reports import read_results, restricted, runner_of, verdict_by_report, with_report
 
 JUNIT = """<?xml version="1.0"?><testsuites><testsuite name="pytest">
 <testcase classname="tests.test_a.TestSum" name="test_two[1-2]" file="tests/test_a.py" line="3"/>

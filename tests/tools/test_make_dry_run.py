@@ -11,10 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-@pytest.mark.parametrize(
-    ("target", "printed"),
-    [("test", "pytest -n"), ("demo", "examples/demo/run.py")],
-)
+@pytest.mark.parametrize(("target", "printed"), [("test", "pytest -n"), ("demo", "examples/demo/run.py")])
 def test_a_dry_run_of_make_starts_nothing(tmp_path: Path, target: str, printed: str) -> None:
     started = tmp_path / "started"
     programs = tmp_path / ".venv" / "bin"

@@ -21,13 +21,7 @@ from proctor.workspace.source_repository import (
     open_source,
     own_references,
 )
-from proctor.workspace.worktree import (
-    Worktree,
-    fill,
-    make_tree,
-    remove_home,
-    session_folder,
-)
+from proctor.workspace.worktree import Worktree, fill, make_tree, remove_home, session_folder
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 

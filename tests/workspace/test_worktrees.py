@@ -33,10 +33,7 @@ def tree(source: SourceRepository, tmp_path: Path) -> Worktree:
 
 @pytest.mark.parametrize(
     ("call", "problem"),
-    [
-        (fill, "filling the work tree of"),
-        (worktree.restore, "restoring the work tree of"),
-    ],
+    [(fill, "filling the work tree of"), (worktree.restore, "restoring the work tree of")],
 )
 def test_a_tree_without_its_base_commit_is_refused(
     tree: Worktree, call: Callable[[Worktree], None], problem: str

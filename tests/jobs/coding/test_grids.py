@@ -102,10 +102,7 @@ exclude:
             "matrix: [{repo: r, prompt: p, exclude: [{repo: r}]}, {repo: r, prompt: q}]",
             "item 1 excludes every combination",
         ),
-        (
-            "matrix: [{repo: r, prompt: p}]\nexclude: [{modle: a}]",
-            "exclusion 1 has no setting `modle`",
-        ),
+        ("matrix: [{repo: r, prompt: p}]\nexclude: [{modle: a}]", "exclusion 1 has no setting `modle`"),
     ],
 )
 def test_an_exclusion_of_everything_or_of_what_cannot_vary_is_a_mistake(text, problem):

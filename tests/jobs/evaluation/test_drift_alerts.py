@@ -17,13 +17,7 @@ from online_scores import add_online_config, judged
 from proctor.config import WatchSection, read_config
 from proctor.errors import UsageError
 from proctor.jobs.evaluation import drift
-from proctor.jobs.evaluation.drift import (
-    MOST_ATTEMPTS,
-    Alerts,
-    DriftWatch,
-    drift_chart,
-    drift_lines,
-)
+from proctor.jobs.evaluation.drift import MOST_ATTEMPTS, Alerts, DriftWatch, drift_chart, drift_lines
 from proctor.store import timestamp
 from proctor.store.drift import LineKey
 

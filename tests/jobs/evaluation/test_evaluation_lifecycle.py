@@ -94,10 +94,7 @@ async def test_starting_a_plan_opens_the_evaluation_and_finds_its_sessions(desk)
     assert (evaluation.state, finished.end.status) == ("COMPLETED", "completed")
     assert (finished.summary["itemCount"], finished.summary["successCount"]) == (2, 2)
     assert results_of(desk.ctx.store, finished.run_id).completed == 2
-    assert desk.texts() == [
-        "2 sessions to evaluate",
-        "1 session with ground truth not among them: nowhere",
-    ]
+    assert desk.texts() == ["2 sessions to evaluate", "1 session with ground truth not among them: nowhere"]
 
 
 async def test_overrides_take_precedence_over_the_plan(desk):
