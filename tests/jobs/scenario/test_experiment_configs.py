@@ -81,6 +81,72 @@ def test_ids_do_not_depend_on_the_machine_or_on_the_order_of_values(tmp_path):
     assert {item.id for item in one.items()} == {item.id for item in other.items()}
 
 
+NAMED = (
+    HEAD
+    + """\
+variations:
+  - type: actor_parameter
+    name: tone
+    actor: port
+    parameter: system_prompt
+    values:
+      - {label: soft, value: Give way where you can.}
+      - {label: hard, value: Stand firm whatever they offer.}
+  - name: regime
+    conditions:
+      - {label: calm, set: {num_turns: 2}}
+      - {label: storm, set: {turns: 3, actors.port.role: pilot}}
+"""
+)
+
+
+def test_factors_and_levels_have_names_and_a_condition_sets_several_values(tmp_path):
+    experiment = read(tmp_path, NAMED)
+    assert [(each.description, dict(each.factors)) for each in experiment.variations] == [
+        ("tone=soft, regime=calm", {"tone": "soft", "regime": "calm"}),
+        ("tone=soft, regime=storm", {"tone": "soft", "regime": "storm"}),
+        ("tone=hard, regime=calm", {"tone": "hard", "regime": "calm"}),
+        ("tone=hard, regime=storm", {"tone": "hard", "regime": "storm"}),
+    ]
+    assert dict(experiment.variations[3].changes) == {
+        "actors.port.system_prompt": "Stand firm whatever they offer.",
+        "turns": 3,
+        "actors.port.role": "pilot",
+    }
+    # Names are for people: they make no run new.
+    unnamed = read(tmp_path, NAMED.replace("    name: tone\n", "").replace("label: hard", "label: firm"))
+    assert {item.id for item in unnamed.items()} == {item.id for item in experiment.items()}
+    assert {item.factors["actors.port.system_prompt"] for item in unnamed.items()} == {"soft", "firm"}
+    excluded = read(tmp_path, NAMED + "exclude: [{tone: soft, regime: storm}]\n").variations
+    assert [each.description for each in excluded] == [
+        "tone=soft, regime=calm", "tone=hard, regime=calm", "tone=hard, regime=storm"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("name: tone", "name: regime"), "the name `regime` is taken"),
+        (("name: tone", "name: variation"), "the name `variation` is taken"),
+        (("label: hard", "label: soft"), "the label `soft` stands in this list twice"),
+        (("label: storm", "label: calm"), "the label `calm` stands in this list twice"),
+        (("- name: regime\n    conditions", "- conditions"), "`conditions` need a `name`"),
+        (("{turns: 3,", "{trun: 3,"), "a scenario has no `trun`"),
+        (("{turns: 3,", "{turns: many,"), "`turns` should be a whole number, not the text 'many'"),
+        (("{turns: 3,", "{actors.port.system_prompt: x,"), "`actors.port.system_prompt` is varied twice"),
+        (
+            ("name: regime", "name: regime\n    values: [1]"),
+            "a variation has either a `type` with `values`, or `conditions`",
+        ),
+    ],
+)
+def test_names_and_conditions_that_cannot_be_are_refused(tmp_path, change, problem):
+    found, first = refused(tmp_path, NAMED.replace(*change))
+
+    assert problem in found
+    assert first.at.line > 1
+
+
 TURNS = "{type: scenario_parameter, parameter: turns, values: [1]}"
 
 

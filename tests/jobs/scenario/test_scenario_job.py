@@ -95,6 +95,23 @@ async def test_a_resumed_experiment_keeps_the_numbers_of_its_variations(ctx, fol
     assert "[1, 2]" in (folder / "out" / "batch-config.1.yaml").read_text()
 
 
+async def test_names_given_later_are_those_of_the_files_and_no_run_is_new(ctx, folder):
+    first = await lifecycle.start(JOB, read(ctx, folder), ctx)
+    after = CONFIG.replace(
+        "turns, values: [1, 2]", "turns, name: length, values: [{label: short, value: 1}, 2]"
+    )
+    plan = read(ctx, folder, after)
+
+    assert lifecycle.preview(plan, ctx, run_id=first.run_id).extension.new == []
+    await lifecycle.resume(JOB, first.run_id, ctx, plan=plan)
+
+    rows = BatchAnalyzer(folder / "out").run_rows()
+    assert [(row["variation"], row["length"]) for row in rows[1:3]] == [
+        ("length=short", "short"),
+        ("length=2", "2"),
+    ]
+
+
 # White box: the process must die between the commit of the run and its first file.
 async def test_an_experiment_that_died_before_it_had_a_folder_is_resumed(ctx, folder, monkeypatch):
     class Killed(BaseException):

@@ -15,6 +15,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,19 +68,29 @@ class _ExperimentModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class VariationEntry(_ExperimentModel):
-    """One dimension of the variations."""
+class ConditionEntry(_ExperimentModel):
+    """One level of a factor that sets several values."""
 
-    type: Literal["actor_model", "scenario_parameter", "actor_parameter"]
+    label: Text
+    set: Annotated[dict[str, Anything], Field(min_length=1)]
+
+
+class VariationEntry(_ExperimentModel):
+    """One dimension of the variations: values of one path, or conditions that set several."""
+
+    type: Literal["actor_model", "scenario_parameter", "actor_parameter"] | None = None
+    name: Text | None = None
     actor: Text | None = None
     parameter: Text | None = None
-    values: Annotated[list[Anything], Field(min_length=1)]
+    values: Annotated[list[Anything], Field(min_length=1)] | None = None
+    """A value, or `{label: …, value: …}`."""
+    conditions: Annotated[list[ConditionEntry], Field(min_length=1)] | None = None
 
 
 class Shorthand(_ExperimentModel):
     """`actor_models: {port: [a, b]}`, and parameters likewise."""
 
-    actor_models: dict[str, Annotated[list[Text], Field(min_length=1)]] | None = None
+    actor_models: dict[str, Annotated[list[Anything], Field(min_length=1)]] | None = None
     scenario_parameters: dict[str, Annotated[list[Anything], Field(min_length=1)]] | None = None
 
 
@@ -149,16 +160,46 @@ BASE = "Base configuration"
 LONGEST_VALUE = 40
 
 
+RESERVED_NAMES = ("variation", "scenario version")
+"""Factors that every run has or may get."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorLevel:
+    """One level of a dimension."""
+
+    label: str
+    """Its name in tables and figures."""
+    text: str
+    """Its name in the description of a variation."""
+    value: Any
+    """What `exclude` may name in place of the label; None for conditions."""
+    changes: Mapping[str, Any]
+    """By path."""
+    origins: Mapping[str, KeyPath]
+    """Place of each changed value in the config, by path."""
+    at: KeyPath
+    """Its place in the config."""
+
+    def is_named(self, value: Any) -> bool:
+        """Whether an exclusion means this level: by its value or its label."""
+        return bool(self.value is not None and self.value == value) or value == self.label
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariationDimension:
-    """One dimension: a path and its values."""
+    """One dimension: a factor with its levels."""
 
     name: str
-    """An actor's short name, where its model is varied; else the path."""
+    """As configured; else an actor's short name, where its model is varied, or the path."""
     path: str
-    values: Sequence[Any]
-    at: KeyPath
-    """Place of its values in the config."""
+    """The path that its values set; empty: it has conditions."""
+    levels: Sequence[FactorLevel]
+
+    @property
+    def paths(self) -> set[str]:
+        """All paths that its levels set."""
+        return {path for level in self.levels for path in level.changes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,22 +216,24 @@ class Variation:
     """Place of each changed value in the config, by path."""
 
 
-def expand_variations(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variation], list[Problem]]:
-    """The variations of a config, and all problems with them."""
+def expand_variations(
+    source: PlanSource, loaded: LoadedScenario
+) -> tuple[list[VariationDimension], list[Variation], list[Problem]]:
+    """The dimensions and variations of a config, and all problems with them."""
     dimensions, problems = _dimensions(source, loaded)
     is_whole = not problems
     problems += _values_that_cannot_be(source, loaded, dimensions)
     if not is_whole:
         # Exclusions may refer to the dimensions that could not be read.
-        return [], problems
+        return [], [], problems
     excluded = _exclusions(source, dimensions, problems)
     if problems:
-        return [], problems
+        return [], [], problems
     combinations = list(_combinations(source, dimensions, excluded, problems))
     if not combinations and not problems:
         problems.append(source.problem(("exclude",), "everything is excluded", of_key=True))
     variations = [_variation(number, dimensions, values) for number, values in enumerate(combinations, 1)]
-    return variations, problems
+    return dimensions, variations, problems
 
 
 def variation_problems(source: PlanSource) -> list[Problem]:
@@ -207,8 +250,11 @@ def _dimensions(source: PlanSource, loaded: LoadedScenario) -> tuple[list[Variat
         dimension = _dimension(source, loaded, at, entry, problems)
         if dimension is None:
             continue
-        if any(other.path == dimension.path for other in dimensions):
-            problems.append(source.problem(at, f"`{dimension.path}` is varied twice"))
+        varied = {path for other in dimensions for path in other.paths} & dimension.paths
+        problems += [source.problem(at, f"`{path}` is varied twice") for path in sorted(varied)]
+        if dimension.name in (*(other.name for other in dimensions), *RESERVED_NAMES) and not varied:
+            remedy = "Give each factor its own `name`."
+            problems.append(source.problem(at, f"the name `{dimension.name}` is taken", remedy))
         dimensions.append(dimension)
     return dimensions, problems
 
@@ -250,8 +296,14 @@ def _shape_problems(source: PlanSource, error: ValidationError) -> list[Problem]
 def _dimension(
     source: PlanSource, loaded: LoadedScenario, at: KeyPath, entry: Mapping[str, Any], problems: list[Problem]
 ) -> VariationDimension | None:
-    kind, actor, parameter = entry["type"], entry.get("actor"), entry.get("parameter")
-    values_at: KeyPath = at if "actor_models" in at or "scenario_parameters" in at else (*at, "values")
+    kind, actor, parameter = entry.get("type"), entry.get("actor"), entry.get("parameter")
+    conditions, values = entry.get("conditions"), entry.get("values")
+    if (values is None) == (conditions is None) or (kind is None) == (conditions is None):
+        problem = "a variation has either a `type` with `values`, or `conditions`"
+        problems.append(source.problem(at, problem, "See docs/scenarios.md, Experiments."))
+        return None
+    if conditions is not None:
+        return _conditions(source, loaded, at, entry, problems)
     if kind != "scenario_parameter":
         actors = loaded.plain["actors"]
         if actor not in actors:
@@ -267,14 +319,68 @@ def _dimension(
     else:
         written = f"actors.{actor}.{parameter}" if kind == "actor_parameter" else parameter
         path = name = real_path(written)
+    if not _is_path(source, loaded, (*at, "parameter"), path, problems):
+        return None
+    is_short = "actor_models" in at or "scenario_parameters" in at
+    values_at: KeyPath = at if is_short else (*at, "values")
+    levels = _levels(path, values or (), values_at)
+    return VariationDimension(name=_line(entry.get("name") or name), path=path, levels=levels)
+
+
+def _conditions(
+    source: PlanSource, loaded: LoadedScenario, at: KeyPath, entry: Mapping[str, Any], problems: list[Problem]
+) -> VariationDimension | None:
+    if not entry.get("name"):
+        problems.append(source.problem(at, "`conditions` need a `name`", "Add `name: regime`."))
+        return None
+    levels, is_whole = list[FactorLevel](), True
+    for index, condition in enumerate(entry["conditions"]):
+        place: KeyPath = (*at, "conditions", index)
+        origins = {real_path(written): (*place, "set", written) for written in condition["set"]}
+        changes = {real_path(written): value for written, value in condition["set"].items()}
+        for path, origin in origins.items():
+            is_whole = _is_path(source, loaded, origin, path, problems) and is_whole
+        label = _line(condition["label"])
+        levels.append(
+            FactorLevel(label=label, text=label, value=None, changes=changes, origins=origins, at=place)
+        )
+    return VariationDimension(name=_line(entry["name"]), path="", levels=levels) if is_whole else None
+
+
+def _is_path(
+    source: PlanSource, loaded: LoadedScenario, at: KeyPath, path: str, problems: list[Problem]
+) -> bool:
     try:
         check_path(loaded.plain, path)
     except NoSuchPath as missing:
         remedy = did_you_mean(missing.name, missing.known) or f"There are: {', '.join(missing.known)}."
         problem = f"{missing.where} has no `{missing.name}`"
-        problems.append(source.problem((*at, "parameter"), problem, remedy))
-        return None
-    return VariationDimension(name=name, path=path, values=entry["values"], at=values_at)
+        problems.append(source.problem(at, problem, remedy))
+        return False
+    return True
+
+
+def _levels(path: str, values: Sequence[Any], at: KeyPath) -> list[FactorLevel]:
+    """The values of a path as levels: `{label: …, value: …}`, or plain values, which are their own labels."""
+    levels, used = list[FactorLevel](), Counter[str]()
+    for index, written in enumerate(values):
+        place: KeyPath = (*at, index)
+        if isinstance(written, dict) and set(written) == {"label", "value"}:
+            value, origin = written["value"], (*place, "value")
+            label = text = _line(str(written["label"]))
+        else:
+            value, origin = written, place
+            label, text = value if isinstance(value, str) else _short(value), _short(value)
+            used[label] += 1
+            if used[label] > 1 and not isinstance(value, str):
+                # Long lists may begin alike.
+                label = text = f"{label} ({used[label]})"
+            text = text.rpartition("/")[2] if path.endswith("llm_model") else text
+        changes, origins = {path: value}, {path: origin}
+        levels.append(
+            FactorLevel(label=label, text=text, value=value, changes=changes, origins=origins, at=place)
+        )
+    return levels
 
 
 def real_path(written: str) -> str:
@@ -291,17 +397,19 @@ def _values_that_cannot_be(
 ) -> list[Problem]:
     problems: list[Problem] = []
     for dimension in dimensions:
-        values: list[Any] = []
-        for index, value in enumerate(dimension.values):
-            at = (*dimension.at, index)
-            if any(value == other and type(value) is type(other) for other in values):
-                problems.append(source.problem(at, f"`{_short(value)}` stands in this list twice"))
-            values.append(value)
+        for index, level in enumerate(dimension.levels):
+            at, value = level.at, level.value
+            shown = level.text if value is None else _short(value)
+            before = dimension.levels[:index]
+            if any(level.changes == other.changes and type(value) is type(other.value) for other in before):
+                problems.append(source.problem(at, f"`{shown}` stands in this list twice"))
+            elif any(level.label == other.label for other in before):
+                problems.append(source.problem(at, f"the label `{level.text}` stands in this list twice"))
             if value == "" and dimension.path.endswith(".llm_model"):
                 problems.append(source.problem(at, "a model has a name", "Write `provider/model`."))
                 continue
             try:
-                scenario = scenario_of(changed(loaded.plain, {dimension.path: value}))
+                scenario = scenario_of(changed(loaded.plain, level.changes))
                 world = FolderReader()
                 check_world(scenario, world)
                 problems += [source.problem(at, each.problem, each.remedy) for each in world.problems]
@@ -317,7 +425,7 @@ def _exclusions(
     source: PlanSource, dimensions: Sequence[VariationDimension], problems: list[Problem]
 ) -> Excluded:
     """The values by dimension of each exclusion."""
-    names = {name: index for index, d in enumerate(dimensions) for name in (d.path, d.name)}
+    names = {name: index for index, d in enumerate(dimensions) for name in (d.path, d.name) if name}
     exclusions: Excluded = []
     for number, entry in enumerate(source.data.get("exclude") or ()):
         matched: dict[int, list[Any]] = {}
@@ -335,11 +443,11 @@ def _exclusions(
 
 def _combinations(
     source: PlanSource, dimensions: Sequence[VariationDimension], excluded: Excluded, problems: list[Problem]
-) -> Iterator[tuple[Any, ...]]:
-    lengths = [len(dimension.values) for dimension in dimensions]
+) -> Iterator[tuple[FactorLevel, ...]]:
+    lengths = [len(dimension.levels) for dimension in dimensions]
     zipped = source.data.get("combine") == "zip"
     if zipped and len(set(lengths)) > 1:
-        sizes = ", ".join(f"{d.name} {len(d.values)}" for d in dimensions)
+        sizes = ", ".join(f"{d.name} {len(d.levels)}" for d in dimensions)
         problems.append(source.problem(("combine",), f"to be zipped, all need as many values: {sizes}"))
         return
     total = (lengths[0] if lengths else 1) if zipped else math.prod(lengths)
@@ -379,46 +487,70 @@ def _positions(
     yield from sorted(drawn)
 
 
-def _values(dimensions: Sequence[VariationDimension], index: int, zipped: bool) -> tuple[Any, ...]:
+def _values(dimensions: Sequence[VariationDimension], index: int, zipped: bool) -> tuple[FactorLevel, ...]:
     if zipped:
-        return tuple(dimension.values[index] for dimension in dimensions)
-    chosen: list[Any] = []
+        return tuple(dimension.levels[index] for dimension in dimensions)
+    chosen: list[FactorLevel] = []
     for dimension in reversed(dimensions):
-        index, position = divmod(index, len(dimension.values))
-        chosen.append(dimension.values[position])
+        index, position = divmod(index, len(dimension.levels))
+        chosen.append(dimension.levels[position])
     return tuple(reversed(chosen))
 
 
-def _matches(values: tuple[Any, ...], exclusion: Mapping[int, list[Any]]) -> bool:
-    return all(values[index] in among for index, among in exclusion.items())
+def _matches(levels: tuple[FactorLevel, ...], exclusion: Mapping[int, list[Any]]) -> bool:
+    return all(any(levels[index].is_named(value) for value in among) for index, among in exclusion.items())
 
 
-def _variation(number: int, dimensions: Sequence[VariationDimension], values: tuple[Any, ...]) -> Variation:
-    pairs = list(zip(dimensions, values, strict=True))
-    parts = [f"{d.name}={_without_vendor(d, value)}" for d, value in pairs]
+class CurrentNames:
+    """Names of variations as their config has them now: stored items keep those they were started with."""
+
+    def __init__(self, factors: Sequence[Mapping[str, Any]]) -> None:
+        """`factors` are those of `Experiment.columns`."""
+        self._levels: dict[str, dict[tuple[str, ...], dict[str, Mapping[str, Any]]]] = {}
+        for factor in factors:
+            by_paths = self._levels.setdefault(factor["name"], {})
+            for level in factor["levels"]:
+                paths = tuple(sorted(level["changes"]))
+                by_paths.setdefault(paths, {})[_values_at(paths, level["changes"])] = level
+
+    def of(self, changes: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
+        """The description and the levels of a variation. None: the config does not have it any more."""
+        chosen: dict[str, Mapping[str, Any]] = {}
+        for name, by_paths in self._levels.items():
+            for paths, levels in by_paths.items():
+                if changes.keys() >= set(paths) and (level := levels.get(_values_at(paths, changes))):
+                    chosen[name] = level
+        covered = {path for level in chosen.values() for path in level["changes"]}
+        if len(chosen) != len(self._levels) or covered != changes.keys():
+            return None
+        description = ", ".join(f"{name}={level['text']}" for name, level in chosen.items())
+        return description or BASE, {name: level["label"] for name, level in chosen.items()}
+
+
+def _values_at(paths: Sequence[str], changes: Mapping[str, Any]) -> str:
+    return json.dumps([changes[path] for path in paths], default=str, sort_keys=True)
+
+
+def _variation(
+    number: int, dimensions: Sequence[VariationDimension], levels: tuple[FactorLevel, ...]
+) -> Variation:
+    pairs = list(zip(dimensions, levels, strict=True))
     return Variation(
         number=number,
-        description=", ".join(parts) or BASE,
-        changes={d.path: value for d, value in pairs},
-        factors={d.name: value if isinstance(value, str) else _short(value) for d, value in pairs},
-        origins={d.path: (*d.at, _position(d.values, value)) for d, value in pairs},
+        description=", ".join(f"{d.name}={level.text}" for d, level in pairs) or BASE,
+        changes={path: value for level in levels for path, value in level.changes.items()},
+        factors={d.name: level.label for d, level in pairs},
+        origins={path: at for level in levels for path, at in level.origins.items()},
     )
 
 
-def _position(values: Sequence[Any], value: Any) -> int:
-    """The position of a value in a list where 1, 1.0 and true differ."""
-    return next(
-        (index for index, each in enumerate(values) if each == value and type(each) is type(value)), 0
-    )
-
-
-def _without_vendor(dimension: VariationDimension, value: Any) -> str:
-    text = _short(value)
-    return text.rpartition("/")[2] if dimension.path.endswith("llm_model") else text
+def _line(text: str) -> str:
+    """A name or label in one line."""
+    return " ".join(text.split())
 
 
 def _short(value: Any) -> str:
-    return shortened(" ".join(str(value).split()), LONGEST_VALUE)
+    return shortened(_line(str(value)), LONGEST_VALUE)
 
 
 # The experiment.
@@ -453,6 +585,7 @@ class Experiment:
     """Where relative paths may start; the first that exists is taken."""
     judges: Sequence[Mapping[str, Any]] = ()
     """Evaluators that score each run as it ends."""
+    dimensions: Sequence[VariationDimension] = ()
 
     @property
     def name(self) -> str:
@@ -524,7 +657,7 @@ class Experiment:
             "concurrency": self.max_parallel,
             "variations": len(self.variations),
         }
-        options = {
+        options: dict[str, Any] = {
             "notify": self._get("notify"),
             **self.model_options.stored(),
             "experiment": self.name,
@@ -539,6 +672,17 @@ class Experiment:
             "aggregateMetrics": bool(self._get("aggregate_metrics", True)),
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
         }
+        if self.dimensions:
+            options["factors"] = [
+                {
+                    "name": dimension.name,
+                    "levels": [
+                        {"label": level.label, "text": level.text, "changes": level.changes}
+                        for level in dimension.levels
+                    ],
+                }
+                for dimension in self.dimensions
+            ]
         return {
             "planPath": str(self.path),
             "planText": self.source.text,
@@ -689,14 +833,16 @@ def read_experiment(
         if not problems:
             raise
         sources.refuse([*problems, valid.problem(("base_scenario",), error.problem, error.remedy)])
-    variations, variation_faults = expand_variations(valid, loaded)
+    dimensions, variations, variation_faults = expand_variations(valid, loaded)
     judges, unknown = judges_of(valid, loaded.scenario.world_state_model)
     problems += [*variation_faults, *unknown]
     if problems:
         sources.refuse(problems)
     output = _output(source, path, base)
     bases = _bases(working_folder, path)
-    experiment = Experiment(source, path, loaded, output, variations, overrides or {}, bases, judges)
+    experiment = Experiment(
+        source, path, loaded, output, variations, overrides or {}, bases, judges, dimensions
+    )
     earlier = experiment.resume_from
     if earlier is not None and not (earlier / "runs").is_dir():
         remedy = "Give the folder of an experiment."

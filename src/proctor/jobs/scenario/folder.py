@@ -20,7 +20,7 @@ from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished, JobFiles, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
-from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE
+from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE, CurrentNames
 from proctor.json_values import changed
 from proctor.scenario import state
 from proctor.scenario.definition import Scenario, scenario_of
@@ -608,28 +608,30 @@ class _ExperimentDocuments:
 
     def _variations(self) -> list[dict[str, Any]]:
         variations: dict[int, dict[str, Any]] = {}
+        names = CurrentNames(self._options.get("factors") or ())
         for row in self._rows:
             values = row["values"]
+            if values["variationId"] in variations:
+                continue
             changes = values.get("changes") or {}
-            variations.setdefault(
-                values["variationId"],
-                {
-                    "variation_id": values["variationId"],
-                    "description": values["variation"],
-                    "scenario_digest": values.get("scenarioDigest", ""),
-                    "modifications": {
-                        "actor_models": {
-                            path.split(".")[1]: value
-                            for path, value in changes.items()
-                            if path.startswith("actors.") and path.endswith(".llm_model")
-                        },
-                        "scenario_overrides": {
-                            path: value for path, value in changes.items() if not path.endswith(".llm_model")
-                        },
+            stored = {k: v for k, v in json.loads(row["factors"]).items() if k != "variation"}
+            description, factors = names.of(changes) or (values["variation"], stored)
+            variations[values["variationId"]] = {
+                "variation_id": values["variationId"],
+                "description": description,
+                "scenario_digest": values.get("scenarioDigest", ""),
+                "modifications": {
+                    "actor_models": {
+                        path.split(".")[1]: value
+                        for path, value in changes.items()
+                        if path.startswith("actors.") and path.endswith(".llm_model")
                     },
-                    "factors": {k: v for k, v in json.loads(row["factors"]).items() if k != "variation"},
+                    "scenario_overrides": {
+                        path: value for path, value in changes.items() if not path.endswith(".llm_model")
+                    },
                 },
-            )
+                "factors": factors,
+            }
         return [variations[number] for number in sorted(variations)]
 
 
