@@ -34,6 +34,16 @@ ANSWER = "It is sunny in Oslo, and 2 + 3 is 5."
 CALLS = (("get_weather", {"city": "Oslo"}), ("add", {"a": 2, "b": 3}))
 LONGEST = 20_000
 """Characters of one attribute that are stored: some frameworks log whole source files."""
+UNREAD = re.compile(
+    r"trace_state|links|dropped_attributes|trace_flags|severity_(number|text)|(input|output)\.mime_type"
+    r"|(langfuse|langsmith|traceloop)\..*(checkpoint_ns|langgraph_(path|step|triggers)|lc_versions|ls_(integration|provider)|tags)"
+    r"|langsmith\.(metadata\.LANGSMITH_.*|trace\..*)|traceloop\.(entity\.path|workflow\.name)"
+    r"|llm\.(finish_reason|invocation_parameters)|code\..*|crew_.*|crewai\..*|logfire\.(json_schema|level_num|msg|span_type)"
+    r"|gen_ai\.(event|headers|response\.(finish_reasons|id)|task\.(id|name|parent|status)|workflow)\b.*|mastra\.metadata\.(body|headers|runId|tool.*)"
+    r"|ai\.(response\.(avg.*|finishReason|id|ms.*|providerMetadata|timestamp)|settings\..*)|messaging\..*|server\..*"
+    r"|reference_example_id|attachments|dangerously_allow_filesystem|invalid_tool_calls|system_fingerprint|logprobs"
+)
+"""Names that nothing reads and that every span repeats: a recording is to be read by people, too."""
 
 INSTALL = {
     "openai-agents": [
@@ -1058,7 +1068,7 @@ def record(environments: Path, name: str, url: str, folder: Path) -> str:
     if not any(said in done.stdout for said in (ANSWER, EXPERT, FAILED)) or not spans.exists():
         return f"{name} failed:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
     documents = [json.loads(line) for line in spans.read_text().splitlines()]
-    text = written_as_json([scrubbed(each) for each in documents])
+    text = written_as_json([without_unread(scrubbed(each)) for each in documents])
     kept = RECORDED_CASES if name in CASES else RECORDED
     kept.mkdir(parents=True, exist_ok=True)
     (kept / f"{name}.json").write_text(_without_machine(text, environments, folder) + "\n")
@@ -1078,6 +1088,15 @@ def scrubbed(document: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and len(value) > LONGEST:
             attributes[key] = value[:LONGEST]
     return document
+
+
+def without_unread(value: Any) -> Any:
+    """A document without the names that nothing reads."""
+    if isinstance(value, list):
+        return [without_unread(each) for each in value]
+    if isinstance(value, dict):
+        return {name: without_unread(each) for name, each in value.items() if not UNREAD.fullmatch(name)}
+    return value
 
 
 def _without_machine(text: str, environments: Path, folder: Path) -> str:
