@@ -175,10 +175,11 @@ def output_of(text: str, folder: Path, is_timed: bool) -> str:
 
 
 def transcript(command: str, folder: Path, capsys: pytest.CaptureFixture[str], is_timed: bool) -> str:
-    """What a command prints; `cat FILE` prints a file that an earlier one has written."""
+    """What a command prints; `cat FILE` and `head FILE N` print a file that an earlier one has written."""
     program, *words = shlex.split(command)
-    if program == "cat":
-        text = Path(*words).read_text(encoding="utf-8").rstrip("\n") + "\n"
+    if program in ("cat", "head"):
+        lines = Path(words[0]).read_text(encoding="utf-8").rstrip("\n").split("\n")
+        text = "\n".join(lines[: int(words[1]) if program == "head" else None]) + "\n"
         return output_of(text, folder, is_timed)
     with clean_variables(folder):
         code = main(words)
@@ -197,5 +198,5 @@ def test_commands_print_what_they_printed_before(
 ) -> None:
     is_timed = name.startswith("started")
     check_transcript(
-        RECORDED / f"{name}.txt", "proctor|cat", lambda each: transcript(each, folder, capsys, is_timed)
+        RECORDED / f"{name}.txt", "proctor|cat|head", lambda each: transcript(each, folder, capsys, is_timed)
     )
