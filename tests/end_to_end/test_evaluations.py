@@ -178,15 +178,8 @@ def test_more_evaluators_extend_a_finished_job_and_repeat_nothing(proctor, desk)
     with proctor.open_store() as store:
         before = {row["id"] for row in store.read.sessions(Scope(run_id=first["batchEvaluationId"]))}
 
-    done = proctor(
-        "evaluate",
-        "start",
-        "--resume",
-        first["batchEvaluationId"],
-        "--evaluator",
-        "Builtin.TrajectoryExactOrderMatch",
-        "--json",
-    )
+    more = ("--evaluator", "Builtin.TrajectoryExactOrderMatch")
+    done = proctor("evaluate", "start", "--resume", first["batchEvaluationId"], *more, "--json")
 
     again = json.loads(done.stdout)
     with proctor.open_store() as store:

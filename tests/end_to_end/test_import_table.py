@@ -96,18 +96,8 @@ def test_the_sessions_of_the_run_can_be_evaluated_and_the_evaluation_is_no_succe
     (desk.folder / "mine.py").write_text("def given(evidence):\n    return True\n")
     (run,) = desk.json("runs")["runs"]
 
-    done = desk(
-        "evaluate",
-        "start",
-        "--run",
-        "models",
-        "--evaluator",
-        "mine:given",
-        "--max-sessions",
-        "3",
-        "--name",
-        "check",
-    )
+    some = ("--run", "models", "--max-sessions", "3")
+    done = desk("evaluate", "start", *some, "--evaluator", "mine:given", "--name", "check")
 
     assert done.returncode == 0, done.stderr
     report = desk("report", "--start-date", "2020-01-01").stdout

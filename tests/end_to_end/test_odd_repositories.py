@@ -9,15 +9,8 @@ from proctor.testing import make_git_repository
 
 
 def git(repository: Path, *words: str) -> str:
-    identity = (
-        "-c",
-        "user.name=User",
-        "-c",
-        "user.email=user@example.org",
-        "-c",
-        "protocol.file.allow=always",
-    )
-    command = ["git", *identity, "-C", str(repository), *words]
+    identity = ("-c", "user.name=User", "-c", "user.email=user@example.org")
+    command = ["git", *identity, "-c", "protocol.file.allow=always", "-C", str(repository), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 

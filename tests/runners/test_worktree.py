@@ -32,25 +32,16 @@ async def test_what_the_agent_changed_is_committed_on_a_branch_of_the_users_repo
     outcome = await work.run("Fix the bug\n\nin detail")
 
     assert outcome.status == "success"
-    assert git(repo, "diff", "--name-status", f"main...{work.branch}").split() == [
-        "A",
-        "added.txt",
-        "M",
-        "hello.txt",
-        "D",
-        "src/app.py",
-    ]
+    changes = git(repo, "diff", "--name-status", f"main...{work.branch}")
+    assert changes == "A\tadded.txt\nM\thello.txt\nD\tsrc/app.py"
     assert outcome.result == {"iterSha": git(repo, "rev-parse", work.branch)}
     assert git(repo, "log", "-1", "--format=%an <%ae>|%B", work.branch).splitlines() == [
         "Proctor <proctor@localhost>|Fix the bug",
         "",
         work.branch,
     ]
-    assert (work.iteration.changed_files, work.iteration.lines_added, work.iteration.lines_removed) == (
-        3,
-        2,
-        1,
-    )
+    step = work.iteration
+    assert (step.changed_files, step.lines_added, step.lines_removed) == (3, 2, 1)
 
 
 async def test_commits_of_the_agents_own_are_kept(tmp_path, repo):

@@ -87,41 +87,10 @@ def test_a_row_becomes_an_item_a_session_a_call_and_scores(store: Store) -> None
     columns = "id itemId runId job name agent model status endReason error source startedAt finishedAt"
     columns += " workSeconds promptTokens totalTokens costUsd unpricedCalls modelCalls"
     by_item = {row[1]: row for row in rows(store, "sessions", columns, '"id"')}
-    assert by_item[ids[0]] == (
-        sessions[ids[0]],
-        ids[0],
-        "run",
-        "imported",
-        "sum",
-        "amp",
-        "m",
-        "success",
-        "completed",
-        "",
-        "table",
-        began,
-        at,
-        90.0,
-        12,
-        12,
-        0.25,
-        0,
-        1,
-    )
-    assert by_item[ids[1]][7:] == (
-        "fail",
-        "checks_failed",
-        "it fell",
-        "table",
-        at,
-        at,
-        None,
-        1,
-        1,
-        None,
-        1,
-        1,
-    )
+    first, second = by_item[ids[0]], by_item[ids[1]]
+    assert first[:7] == (sessions[ids[0]], ids[0], "run", "imported", "sum", "amp", "m")
+    assert first[7:] == ("success", "completed", "", "table", began, at, 90.0, 12, 12, 0.25, 0, 1)
+    assert second[7:] == ("fail", "checks_failed", "it fell", "table", at, at, None, 1, 1, None, 1, 1)
     assert [by_item[each][-3:] for each in ids[2:]] == [(None, 0, 0), (0.0, 0, 1)]
     columns = "sessionId position step timestamp model promptTokens costUsd priceSource status"
     calls = {row[0]: row[1:] for row in rows(store, "model_calls", columns, '"sessionId"')}

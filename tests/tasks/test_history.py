@@ -27,6 +27,7 @@ from proctor.workspace.folders import remove_abandoned
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 HIDDEN = "hidden.tar.xz"
+MINE = ("tasks", "from-history", "shop", "--since", "20y")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory, command_server: Any) -> dict
     folder = tmp_path_factory.mktemp("mined")
     proctor = Command(folder, command_server)
     history, commits = make_history(folder / "shop")
-    words = ("tasks", "from-history", "shop", "--since", "20y", "--out", "tasks")
+    words = (*MINE, "--out", "tasks")
     words = (*words, "--check", "python3 -m unittest discover -t . -s tests")
     done = proctor(*words, "--json")
     # Why no commit became a task is in the document.
@@ -169,17 +170,7 @@ def levels(folder: Path, number: int) -> History:
 
 def test_mining_stops_after_three_equal_failures_and_shows_their_output(proctor, tmp_path: Path):
     levels(tmp_path / "shop", 6)
-    words = (
-        "tasks",
-        "from-history",
-        "shop",
-        "--since",
-        "20y",
-        "--parallel",
-        "1",
-        "--check",
-        "sh tests/check.sh",
-    )
+    words = (*MINE, "--parallel", "1", "--check", "sh tests/check.sh")
     broken = ("--setup", "echo one; echo No module named wheel; exit 3", "--out", "out")
 
     done = proctor(*words, *broken)
@@ -198,17 +189,7 @@ def test_mining_stops_after_three_equal_failures_and_shows_their_output(proctor,
 
 def test_commits_whose_setup_failed_are_validated_again_when_it_works(proctor, tmp_path: Path):
     levels(tmp_path / "shop", 2)
-    words = (
-        "tasks",
-        "from-history",
-        "shop",
-        "--since",
-        "20y",
-        "--check",
-        "sh tests/check.sh",
-        "--out",
-        "out",
-    )
+    words = (*MINE, "--check", "sh tests/check.sh", "--out", "out")
     (tmp_path / "tool").write_text("exit 1\n")
     needed = ("--setup", f"sh {tmp_path}/tool", "--json")
     assert json.loads(proctor(*words, *needed).stdout)["tasks"] == []
@@ -392,8 +373,7 @@ def test_a_commit_with_only_a_title_becomes_a_task_on_request(proctor, tmp_path:
     history.commit("Begin", shop_DOT_py=shop, tests__test_shop_DOT_py=OLD, tests__INIT="")
     fixed = shop.replace("items[0] if items else 0", "sum(items)")
     history.commit("Fix the totals of baskets", shop_DOT_py=fixed, tests__test_wombat_DOT_py=FIX_TEST)
-    words = ("tasks", "from-history", "shop", "--since", "20y", "--json")
-    words = (*words, "--check", "python3 -m unittest discover -t . -s tests")
+    words = (*MINE, "--json", "--check", "python3 -m unittest discover -t . -s tests")
 
     left_out = json.loads(proctor(*words).stdout)
     included = json.loads(proctor(*words, "--include-underspecified").stdout)
@@ -665,7 +645,7 @@ def test_options_are_proposed_where_a_python_package_is_missing(proctor, tmp_pat
 
 def test_mined_tasks_are_reviewed_and_rejected_ones_stay_away(proctor, tmp_path: Path):
     levels(tmp_path / "shop", 3)
-    words = ("tasks", "from-history", "shop", "--since", "20y", "--check", "sh tests/check.sh", "--json")
+    words = (*MINE, "--check", "sh tests/check.sh", "--json")
     mined = [task["folder"] for task in json.loads(proctor(*words).stdout)["tasks"]]
     page = (tmp_path / "tasks" / "review.html").read_text()
     for part in (
