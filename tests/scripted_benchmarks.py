@@ -11,7 +11,7 @@ from proctor.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scripted(BenchmarkDefinition):
+class Scripted(BenchmarkDefinition):
     """The same items, done by a script instead of a model."""
 
     script: Any = field(default_factory=list)
@@ -24,13 +24,18 @@ async def run_scripted(
     workshop: Any, task: Task, script: object, *, run_id: str = "run", models: int = 1
 ) -> None:
     """Give a task to models whose agents follow a script."""
-    owner = this_process()
     candidates = tuple(Candidate(name=f"m{number}", model=f"m{number}") for number in range(models))
-    benchmark = _Scripted(tasks=(task,), models=candidates, agents=agent_choices("scripted"), script=script)
+    benchmark = Scripted(tasks=(task,), models=candidates, agents=agent_choices("scripted"), script=script)
+    await run_benchmark(workshop, benchmark, run_id)
+
+
+async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: str) -> None:
+    """Carry out all items of a benchmark, those of its models side by side."""
+    owner = this_process()
     create(
         workshop.store,
         "benchmark",
-        {"concurrency": models},
+        {"concurrency": len(benchmark.models)},
         benchmark.items(),
         run_id=run_id,
         owner=owner,

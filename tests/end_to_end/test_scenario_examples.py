@@ -1,6 +1,5 @@
 """Each example scenario runs as it is, on scripted models, and its experiment shows something."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -19,46 +18,29 @@ RUNS = {"flood-crisis": 8, "harbour-fee": 20, "school-committee": 8, "town-hall"
 """Those that state an effect have all of their runs; of the others two of a variation are enough."""
 
 
-class Desk:
-    """A folder with the example scenarios and experiments, and the command in it."""
-
-    def __init__(self, command):
-        self.command, self.folder = command, command.folder
-        for name in ("scenarios", "experiments"):
-            shutil.copytree(EXAMPLES / name, self.folder / "examples" / name)
-
-    def proctor(self, *words):
-        """The JSON document of a command that succeeds."""
-        done = self.command(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
-@pytest.fixture
-def desk(proctor):
-    return Desk(proctor)
-
-
 def test_each_example_scenario_has_its_experiment():
     assert {path.name for path in (EXAMPLES / "scenarios").iterdir()} == set(NAMES) == set(RUNS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_runs_and_is_analyzed(desk, name):
-    assert desk.proctor("scenario", "validate", f"examples/scenarios/{name}")["remarks"] == []
+def test_an_example_runs_and_is_analyzed(proctor, name):
+    for part in ("scenarios", "experiments"):
+        shutil.copytree(EXAMPLES / part, proctor.folder / "examples" / part)
+    assert proctor.json("scenario", "validate", f"examples/scenarios/{name}")["remarks"] == []
 
-    config = desk.folder / "examples" / "experiments" / f"{name}.yaml"
+    config = proctor.folder / "examples" / "experiments" / f"{name}.yaml"
     if name not in SHOWS:
         config.write_text(re.sub(r"runs_per_variation: \d+", "runs_per_variation: 2", config.read_text()))
 
-    told = desk.proctor("experiment", str(config))
-    analyzed = desk.proctor("analyze", f"experiments/{name}", "--report")
+    told = proctor.json("experiment", str(config))
+    analyzed = proctor.json("analyze", f"experiments/{name}", "--report")
 
     assert told["successCount"] == told["itemCount"] == RUNS[name]
     assert analyzed["metrics_analysis"] and analyzed["patterns"]["stand_ins"]
     effects = " ".join(effect["statement"] for effect in analyzed["patterns"]["metric_effects"])
     assert SHOWS.get(name, "") in effects
-    assert "Mock data" in (desk.folder / "experiments" / name / "analysis" / "analysis-report.md").read_text()
+    analysis = proctor.folder / "experiments" / name / "analysis"
+    assert "Mock data" in (analysis / "analysis-report.md").read_text()
 
 
 def names_in_the_files():
@@ -68,17 +50,8 @@ def names_in_the_files():
     from proctor.scenario.definition import Actor, Measure, Scenario, Validation, names_of
     from proctor.scenario.prompts import built_in
 
-    ours = {
-        "notes",
-        "metrics_csv",
-        "method",
-        "metrics",
-        "events",
-        "validation",
-        "prompts",
-        "about",
-        "stop_when",
-    }
+    ours = {"notes", "metrics_csv", "method", "metrics", "events", "validation", "prompts"}
+    ours |= {"about", "stop_when"}
     parts = [names_of(part) for part in (Actor, Measure, Scenario, Validation)]
     features = [FEATURES, *FEATURES.values()]
     named = {name for part in (*parts, *features) for name in part}

@@ -11,21 +11,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from histories import FIXED, TEST_FILE, TOKEN, make_history
 
-from proctor.batch.lifecycle import create
 from proctor.jobs.benchmark.job import commits_of
 from proctor.jobs.benchmark.models import Candidate
 from proctor.jobs.benchmark.plan import OWN_MODEL, BenchmarkDefinition, agent_choices
 from proctor.sandbox import NOT_CONFINED, problem_of
-from proctor.store.writer import this_process
 from proctor.tasks.formats import read_task_set
 from proctor.tasks.history import HistoryMiner, MiningOptions
 from proctor.tasks.markdown import read_task
 from proctor.tasks.task import ReadOptions, Task
+from scripted_benchmarks import Scripted, run_benchmark
 
 GIT_HUNT = (
     "git log --all --oneline --stat",
@@ -87,15 +86,6 @@ def mine_task(folder: Path) -> dict[str, Any]:
     return {"folder": folder, "file": file, "later": later, "base": commits["docs"]}
 
 
-class _Scripted(BenchmarkDefinition):
-    """The same items, done by a script instead of a model."""
-
-    steps: ClassVar[list[dict[str, Any]]] = []
-
-    def _details(self, *arguments: Any) -> dict[str, Any]:
-        return {**super()._details(*arguments), "script": self.steps}
-
-
 async def run_mined(workshop: Any, mined: dict[str, Any], steps: list[Any], **changes: Any) -> dict[str, Any]:
     """Run the mined task, unconfined unless told otherwise."""
     task = replace(read_task(mined["file"]), **{"sandbox": "none", **changes})
@@ -104,30 +94,19 @@ async def run_mined(workshop: Any, mined: dict[str, Any], steps: list[Any], **ch
 
 async def run_task(workshop: Any, task: Task, steps: list[Any], run_id: str = "run") -> dict[str, Any]:
     """Run any task with a scripted agent; its outcome, and all that was recorded."""
-    _Scripted.steps = steps
-    benchmark = _Scripted(
+    benchmark = Scripted(
         tasks=(task,),
         models=(Candidate(name="m", model="m", cutoff="2026-01-31"),),
         agents=agent_choices("scripted"),
         commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
+        script=steps,
     )
-    return await run_benchmark(workshop, benchmark, run_id)
+    return await run_one(workshop, benchmark, run_id)
 
 
-async def run_benchmark(workshop: Any, benchmark: BenchmarkDefinition, run_id: str) -> dict[str, Any]:
+async def run_one(workshop: Any, benchmark: BenchmarkDefinition, run_id: str) -> dict[str, Any]:
     """Run the one item of a benchmark."""
-    owner = this_process()
-    create(
-        workshop.store,
-        "benchmark",
-        {"concurrency": 1},
-        benchmark.items(),
-        run_id=run_id,
-        owner=owner,
-        version="0",
-        now=workshop.context.now(),
-    )
-    await workshop.executor(owner, run_id).run()
+    await run_benchmark(workshop, benchmark, run_id)
     [item] = workshop.items(run_id)
     read = workshop.store.read
     return {
@@ -374,7 +353,7 @@ async def test_a_program_of_the_agent_beside_the_tasks_does_not_open_them(worksh
         path=mined["folder"] / "tasks",
         commits=commits_of((task,), {"PATH": os.environ["PATH"]}),
     )
-    ran = await run_benchmark(workshop, benchmark, "hunt")
+    ran = await run_one(workshop, benchmark, "hunt")
     assert ran["outcome"] == ("fail", "checks_failed"), ran["error"]
     words = ("git", "show", f"{ran['branch']}:seen.txt")
     repository = mined["folder"] / "shop.git"
