@@ -36,6 +36,7 @@ def is_unspaced(text: str) -> bool:
 
 
 UNKNOWN = "–"
+DUST = 1e-12
 # Between these, a whole number with separators; beyond, it is too long to read.
 WHOLE_FROM, WHOLE_TO = 9999.5, 1e15
 
@@ -44,6 +45,8 @@ def figure(value: float | None) -> str:
     """0.0042, 43.83, 12,346; a dash for None."""
     if value is None:
         return UNKNOWN
+    # What rounding leaves of 0.
+    value = 0.0 if abs(value) < DUST else value
     return f"{value:,.0f}" if WHOLE_FROM <= abs(value) < WHOLE_TO else f"{value:.4g}"
 
 

@@ -68,6 +68,11 @@ def test_a_dialogue_that_was_cut_off_goes_on_behind_its_last_turn_and_ends_as_it
     went_on = [one for one in cut if any("resumed after turn" in note for note in one["record"]["notes"])]
     assert len(went_on) == unfinished
     assert all(one["num_turns"] == 8 for one in went_on)
+    # What all attempts took, not what the last one did.
+    run_id = went_on[0]["record"]["batch_id"]
+    with proctor.open_store() as store:
+        paid = query(store, f'SELECT SUM("totalTokens") AS "n" FROM "sessions" WHERE "runId" = \'{run_id}\'')
+    assert sum(one["record"]["tokens"] for one in cut) == paid[0]["n"]
     assert not (talking_desk / "cut" / ".unfinished").exists()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from proctor.errors import NotFound, UsageError
 from proctor.jobs.dialogue.results import DESIGN, analysis
+from proctor.jobs.dialogue.tables import analysis_document
 from proctor.stats.crossing import crossing, measure_estimate
 
 VARIANCES = {"client": 1.0, "profile": 0.5, "client:therapist": 0.3, "repeat": 0.6}
@@ -43,6 +44,18 @@ def dialogues(rng, *, clients=4, profiles=4, repeats=3, temperatures=("0.7",), e
 
 def parts(result):
     return {each.source: each for each in result.components}
+
+
+def test_ratings_that_are_all_at_an_end_of_their_scale_have_an_interval_on_it():
+    """Taken for shares of 0 and 1, they had 0.98 to 1 on a scale from 1 to 5."""
+    session = {"messages": [], "num_turns": 3, "client": "c", "therapist": "t"}
+    scores = [{"evaluator": "warmth", "value": 1.0, "scale": [1.0, 5.0]}, {"evaluator": "ok", "value": 1.0}]
+    document = analysis_document([{**session, "scores": scores}] * 190, "study")
+    overall = {each["measure"]: each["overall"] for each in document["measures"]}
+
+    assert (overall["score.warmth"]["low"], overall["score.warmth"]["method"]) == (1.0, "plus")
+    assert 1.0 < overall["score.warmth"]["high"] < 1.2
+    assert (overall["score.ok"]["high"], overall["score.ok"]["method"]) == (1.0, "Wilson")
 
 
 def test_profiles_are_a_component_of_their_own_and_not_repeats():

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 import batch_analyzer
-from proctor.jobs.scenario.analysis import BatchAnalyzer
+from proctor.jobs.scenario.analysis import BatchAnalyzer, experiment_text
 from proctor.jobs.scenario.report import (
     charts_of,
     experiment_html,
@@ -357,6 +357,45 @@ def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(
     assert "Student's t for trust" in methods and "Bonferroni" in methods
 
 
+def test_a_variable_that_a_factor_sets_is_no_outcome_unless_runs_change_it(tmp_path):
+    analyzer = four_variations(tmp_path)
+    state = json.loads((tmp_path / "batch-state.json").read_text())
+    for number, variation in enumerate(state["variations"]):
+        paths = {"variables.fee.initial": number, "variables.stock.initial": number}
+        variation["modifications"] = {"scenario_overrides": paths}
+    (tmp_path / "batch-state.json").write_text(json.dumps(state))
+    for path in (tmp_path / "runs").glob("*/metrics.json"):
+        document = json.loads(path.read_text())
+        number = int(path.parent.name[4:7])
+        document["metrics_by_turn"]["1"] |= {"fee": number, "stock": number}
+        document["final_metrics"] |= {"fee": number, "stock": number + 1}
+        rules = {"type": "float", "method": "rules"}
+        document["metrics_definitions"] = {"fee": rules, "stock": rules}
+        path.write_text(json.dumps(document))
+
+    analyzer.collect_run_data()
+
+    assert analyzer.metrics == ["stock", "trust"] and analyzer.run_rows()[0]["fee"] == 1
+    notes = analyzer.identify_patterns()["notes"]
+    assert "Not analyzed as outcomes: fee (set by a factor, changed by no run)." in notes
+
+
+def test_the_terminal_counts_the_comparisons_that_it_does_not_list(tmp_path):
+    runs = [
+        (f"var-{number:03d}-run-{run:03d}", "completed", {"trust": number * 3 + run % 3}, 0.1, {})
+        for number in range(1, 7)
+        for run in range(1, 9)
+    ]
+    document = {
+        name[:-5].replace("-", "_"): part for name, part in write_runs(tmp_path, runs).documents().items()
+    }
+
+    lines = experiment_text(document).splitlines()
+
+    assert sum(line.startswith("  variation") for line in lines) == 10
+    assert "  … and 5 more in comparisons.json" in lines
+
+
 def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_there_are(tmp_path):
     four_variations(tmp_path)
     for path in (tmp_path / "runs").glob("*/metrics.json"):
@@ -418,8 +457,8 @@ def test_repeats_that_never_differ_are_one_run():
 )
 def test_a_study_without_failures_or_successes_or_of_few_runs_says_so(status, words):
     for values, fewest in (
-        ([(1, 3.0), (2, 4.0), (2, 5.0)], "only 1 run: "),
-        ([(1, 3.0), (1, 4.0), (2, 4.0), (2, 5.0), (2, 6.0)], "only 2 runs: "),
+        ([(1, 3.0), (2, 4.0), (2, 5.0)], "1 pair"),
+        ([(1, 3.0), (1, 4.0), (2, 4.0), (2, 5.0), (2, 6.0)], "2 pairs"),
     ):
         study = small_study(*values)
         runs = [replace(run, status=status, reason="validation_failed") for run in study.runs]
@@ -427,7 +466,10 @@ def test_a_study_without_failures_or_successes_or_of_few_runs_says_so(status, wo
         said = limitations(ended, level_contrasts(ended))
         assert f"{words}, so nothing can be said of what makes runs succeed." in said
         if status == "completed":
-            assert said[0].startswith(f"Some variations have {fewest}")
+            assert said[0].startswith(
+                "1 of 1 comparison of levels without a verdict: at least 6 pairs of runs "
+            )
+            assert said[0].endswith(f"the smallest has {fewest}.")
 
 
 @pytest.mark.parametrize(
@@ -436,7 +478,10 @@ def test_a_study_without_failures_or_successes_or_of_few_runs_says_so(status, wo
         ("trust", [1.0, 5.0], (1.0, 5.0), False, (1.0, 5.0)),
         ("trust", [0.9, 5.0], (1.0, 5.0), False, None),
         ("trust", [1.0, 5.1], (1.0, 5.0), False, None),
-        ("trust", [0.0, 1.0], (1.0, 5.0), False, (0.0, 1.0)),
+        ("trust", [0.0, 1.0], (1.0, 5.0), False, None),
+        ("trust", [0.0, 1.0], (0.0, 100.0), False, (0.0, 100.0)),
+        ("score.tone", [1.0, 1.0], (1.0, 5.0), False, (1.0, 5.0)),
+        ("trust", [0.0, 1.0], None, False, (0.0, 1.0)),
         ("trust", [2.0], (1.0, 5.0), True, (0.0, 1.0)),
         ("trust", [0.5], None, False, None),
         ("trust", [], None, False, None),

@@ -118,18 +118,38 @@ def measure_estimate(rows: Rows, measure: str, unit: str) -> Estimate:
 
 
 def crossings(
-    design: Design, rows: Rows, measures: Sequence[str], *, by: str, against: str = ""
+    design: Design,
+    rows: Rows,
+    measures: Sequence[str],
+    *,
+    by: str,
+    against: str = "",
+    scales: Mapping[str, Scale] | None = None,
 ) -> list[Crossing]:
-    """The figures of several measures; the effects of the factor `by` in all of them are one family."""
+    """The figures of several measures; the effects of the factor `by` in all of them are one family.
+
+    `scales` are those that measures declare.
+    """
     # Measures that never vary have nothing to test.
     varying = sum(len(set(_values(rows, name))) > 1 for name in measures)
     levels = len({row.get(by) for row in rows})
     size = max(1, varying * (levels - 1))
-    return [crossing(design, rows, name, by=by, against=against, family=size) for name in measures]
+    declared = scales or {}
+    return [
+        crossing(design, rows, name, by=by, against=against, family=size, declared=declared.get(name))
+        for name in measures
+    ]
 
 
 def crossing(
-    design: Design, rows: Rows, measure: str, *, by: str = "", against: str = "", family: int = 0
+    design: Design,
+    rows: Rows,
+    measure: str,
+    *,
+    by: str = "",
+    against: str = "",
+    family: int = 0,
+    declared: Scale | None = None,
 ) -> Crossing:
     """The figures of the combinations in one measure. Rows without it are left out.
 
@@ -138,13 +158,13 @@ def crossing(
     """
     settings = _varied_settings(design, rows)
     values = _values(rows, measure)
-    scale = _scale(measure, values)
+    scale = _scale(measure, values, declared)
     components, note = _components(design, rows, measure, settings)
     chosen = by if by and _varies(rows, by) else ""
     return Crossing(
         measure=measure,
         overall=estimate_of(values, scale, design.unit),
-        cells=cells_of(design, rows, measure, settings),
+        cells=cells_of(design, rows, measure, settings, declared),
         components=components,
         by=chosen,
         effects=_effects(design, rows, measure, chosen, against, family, scale) if chosen else (),
@@ -153,14 +173,20 @@ def crossing(
     )
 
 
-def cells_of(design: Design, rows: Rows, measure: str, settings: Sequence[str] = ()) -> tuple[Cell, ...]:
+def cells_of(
+    design: Design,
+    rows: Rows,
+    measure: str,
+    settings: Sequence[str] = (),
+    declared: Scale | None = None,
+) -> tuple[Cell, ...]:
     """The mean of a measure in each combination of both sides and settings."""
     cells: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
         if (value := _number(row.get(measure))) is not None:
             key = tuple(str(row.get(name) or "?") for name in (*design.sides, *settings))
             cells.setdefault(key, []).append(value)
-    scale = _scale(measure, _values(rows, measure))
+    scale = _scale(measure, _values(rows, measure), declared)
     return tuple(
         Cell(
             levels=dict(zip(design.sides, key, strict=False)),
@@ -369,9 +395,9 @@ def _values(rows: Rows, measure: str) -> list[float]:
     return [value for row in rows if (value := _number(row.get(measure))) is not None]
 
 
-def _scale(measure: str, values: Sequence[float]) -> Scale | None:
+def _scale(measure: str, values: Sequence[float], declared: Scale | None = None) -> Scale | None:
     # Only scores of 0 and 1 are shares; a count may happen to be 0 or 1.
-    return scale_of(measure, values, None, is_boolean=False) if measure.startswith("score.") else None
+    return scale_of(measure, values, declared, is_boolean=False) if measure.startswith("score.") else None
 
 
 def _number(value: object) -> float | None:

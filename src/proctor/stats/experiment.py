@@ -99,6 +99,8 @@ class Study:
     """Smallest and largest possible value, by metric. Metrics without one are unbounded."""
     variables: tuple[str, ...] = ()
     """Those of the metrics that are variables of the world."""
+    manipulated: tuple[str, ...] = ()
+    """Variables that a factor sets and no run changes: not outcomes, and not among the metrics."""
     stand_ins: tuple[str, ...] = ()
     description: str = ""
     """Description by the author."""
@@ -139,11 +141,16 @@ class Study:
 
 
 def scale_of(metric: str, values: Sequence[float], declared: Scale | None, is_boolean: bool) -> Scale | None:
-    """The ends of a metric's scale: declared, 0 and 1 for booleans and shares; None: unbounded."""
-    if is_boolean or (values and set(values) <= {0.0, 1.0}):
+    """The ends of a metric's scale: declared, 0 and 1 for booleans and shares; None: unbounded.
+
+    What is declared counts whatever the values happen to be: ratings from 1 to 5 may all be 1.
+    """
+    if is_boolean:
         return BINARY
     if declared is not None:
         return declared if all(declared[0] <= value <= declared[1] for value in values) else None
+    if values and set(values) <= {0.0, 1.0}:
+        return BINARY
     is_share = metric.startswith("score.") and values and all(0 <= value <= 1 for value in values)
     return BINARY if is_share else None
 
@@ -464,13 +471,17 @@ def limitations(study: Study, tried: Sequence[LevelContrast]) -> list[str]:
             f"compared as the factor `{VERSION}`; figures over all runs pool them."
         )
     levels = {name: values for name, values in study.levels.items() if name != VERSION}
-    smallest = min(Counter(run.variation_id for run in study.runs).values())
-    fewest = min((contrast.difference.n for contrast in tried if contrast.difference.needs), default=None)
-    if levels and fewest is not None:
+    short = [each for each in tried if each.difference.value is not None and each.difference.n < FEWEST_TASKS]
+    if levels and short:
+        fewest = plural(min(each.difference.n for each in short), "pair")
         notes.append(
-            f"Some variations have only {smallest} run{'s' if smallest > 1 else ''}: a verdict on a level "
-            f"needs at least {FEWEST_TASKS} pairs of runs (of equal seed and other factors), "
-            f"or as many on each side; some have {fewest}."
+            f"{len(short)} of {plural(len(tried), 'comparison')} of levels without a verdict: at least "
+            f"{FEWEST_TASKS} pairs of runs (of equal seed and equal other factors), or as many runs on each "
+            f"side, are needed, and the smallest has {fewest}."
+        )
+    if study.manipulated:
+        notes.append(
+            f"Not analyzed as outcomes: {', '.join(study.manipulated)} (set by a factor, changed by no run)."
         )
     if not levels:
         notes.append("Nothing was varied, so there is nothing to compare; the spread between runs is above.")

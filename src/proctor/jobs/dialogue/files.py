@@ -15,9 +15,10 @@ from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Si
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
 from proctor.jobs.dialogue.results import is_data, results_of, summary_of
-from proctor.json_values import JsonMap, JsonObject, as_map, as_number, json_object
+from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, json_object, maps_in
 from proctor.model_client import ClientTotals
 from proctor.score import Score
+from proctor.stats.evaluation import criterion_scale, scale_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
 from proctor.store.sessions import score_of
@@ -207,7 +208,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "opens": details["opens"],
         "stand_in": bool(session and session["isMock"]),
         "states": _states(metrics),
-        "scores": _scores(reader, session_id),
+        "scores": _scores(reader, session_id, _scales(settings)),
         "item_id": item["id"],
         "repeat": settings.get("repeat", settings["run"]),
     }
@@ -353,7 +354,16 @@ def _states(metrics: Sequence[MetricRow]) -> list[JsonObject]:
     return list(turns.values())
 
 
-def _scores(reader: StoreReader, session_id: str | None) -> list[JsonObject]:
+def _scales(settings: JsonMap) -> dict[str, tuple[float, float]]:
+    """The scales that the criteria of a dialogue declare."""
+    criteria = [as_map(entry, "criterion") for entry in maps_in(settings.get("evaluators"))]
+    known = {as_text(each, "name"): criterion_scale(each) for each in criteria}
+    return {name: scale for name, scale in known.items() if scale is not None}
+
+
+def _scores(
+    reader: StoreReader, session_id: str | None, scales: Mapping[str, tuple[float, float]]
+) -> list[JsonObject]:
     rows: Sequence[JsonMap] = reader.of_session("scores", session_id) if session_id else []
     names = {
         "evaluator": "evaluator",
@@ -366,7 +376,13 @@ def _scores(reader: StoreReader, session_id: str | None) -> list[JsonObject]:
         "error": "error",
         "costUsd": "cost_usd",
     }
-    return [{new: row[old] for old, new in names.items() if row[old] not in ("", None)} for row in rows]
+    scores: list[JsonObject] = []
+    for row in rows:
+        score = {new: row[old] for old, new in names.items() if row[old] not in ("", None)}
+        name = as_text(row, "evaluator")
+        scale = scales.get(name) or scale_of(name, as_text(row, "dimension"))
+        scores.append(score | ({"scale": list(scale)} if scale else {}))
+    return scores
 
 
 def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
@@ -379,7 +395,8 @@ def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
         "work_seconds": session and session["workSeconds"],
         "waiting_seconds": session and session["waitingSeconds"],
         "model_calls": session and session["modelCalls"],
-        "tokens": session and session["totalTokens"],
-        "cost_usd": session and session["costUsd"],
+        # Of all attempts: what the dialogue took.
+        "tokens": item["tokensTotal"],
+        "cost_usd": item["costUsd"],
         "notes": json.loads((session and session["notes"]) or "[]"),
     }

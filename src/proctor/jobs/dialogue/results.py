@@ -16,6 +16,7 @@ from proctor.errors import NotFound
 from proctor.item import FAIL, FINISHED, SUCCESS
 from proctor.json_values import JsonObject
 from proctor.stats.crossing import Crossing, Design, Rows, crossings, measures_of
+from proctor.stats.experiment import Scale
 from proctor.store import StoreReader
 from proctor.store.items import dialogue_items
 from proctor.store.scores import item_scores
@@ -173,10 +174,18 @@ def measures(rows: Rows) -> list[str]:
     return measures_of(rows, ignored=NOT_MEASURES)
 
 
-def analysis(rows: Rows, measure: str = "", *, by: str = "", against: str = "") -> list[JsonObject]:
+def analysis(
+    rows: Rows,
+    measure: str = "",
+    *,
+    by: str = "",
+    against: str = "",
+    scales: Mapping[str, Scale] | None = None,
+) -> list[JsonObject]:
     """Every measure there is, or the one that is named, as plain data.
 
     `by` is the factor whose effect is estimated; without one, the therapist. All effects are one family.
+    `scales` are those that evaluators declare, by measure.
     """
     known = measures(rows)
     if measure and measure not in known:
@@ -184,7 +193,8 @@ def analysis(rows: Rows, measure: str = "", *, by: str = "", against: str = "") 
     if by and not any(row.get(by) is not None for row in rows):
         raise NotFound(f"the sessions have no factor `{by}`\nThere are: {', '.join(DESIGN.factors)}.")
     chosen = [measure] if measure else known
-    return [_plain(each) for each in crossings(DESIGN, rows, chosen, by=by or THERAPIST, against=against)]
+    figures = crossings(DESIGN, rows, chosen, by=by or THERAPIST, against=against, scales=scales)
+    return [_plain(each) for each in figures]
 
 
 def _plain(crossing: Crossing) -> JsonObject:

@@ -20,7 +20,17 @@ from proctor.formatting import count_words
 from proctor.item import SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
 from proctor.jobs.dialogue.results import DATA_RULE, analysis, counts, mean_scores, with_distinct_names
-from proctor.json_values import JsonMap, JsonObject, as_integer, as_map, as_number, as_text, maps_in, texts_in
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_integer,
+    as_list,
+    as_map,
+    as_number,
+    as_text,
+    maps_in,
+    texts_in,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -393,6 +403,11 @@ def _write(output: Path, columns: Sequence[str], rows: Iterable[JsonMap]) -> Non
     write_csv(output, columns, ({name: row.get(name) for name in columns} for row in rows))
 
 
+def _agreed(scales: Mapping[str, set[tuple[float, float] | None]]) -> dict[str, tuple[float, float]]:
+    """The scales that all scores of an evaluator have in common."""
+    return {name: scale for name, (scale, *others) in scales.items() if scale is not None and not others}
+
+
 def analysis_document(
     sessions: Iterable[Mapping[str, Any]],
     name: str,
@@ -409,11 +424,16 @@ def analysis_document(
     `skipped` holds the files that could not be read, once all sessions have been.
     """
     rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
+    scales: dict[str, set[tuple[float, float] | None]] = {}
     for session in sessions:
         if not counts(session):
             excluded += 1
             continue
         rows.append(session_row(session))
+        for score in maps_in(session.get("scores")):
+            ends = [end for each in as_list(score, "scale") if (end := as_number(each)) is not None]
+            scale = (ends[0], ends[1]) if len(ends) == 2 else None
+            scales.setdefault(f"score.{score['evaluator']}", set()).add(scale)
         if session.get("stand_in"):
             mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
     if not rows:
@@ -425,5 +445,7 @@ def analysis_document(
         "unreadable": sorted(skipped.files) if skipped is not None else [],
         "stand_ins": sorted(mocks),
         "rule": DATA_RULE,
-        "measures": analysis(with_distinct_names(rows), measure, by=by, against=against),
+        "measures": analysis(
+            with_distinct_names(rows), measure, by=by, against=against, scales=_agreed(scales)
+        ),
     }

@@ -53,6 +53,7 @@ def read_study(folder: Path) -> Study:
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
     names, scales, variables = _metrics_of(paths, runs)
+    manipulated = _manipulated(variables, runs, variations)
     return Study(
         name=str(state.get("experiment_name") or folder.name),
         runs=tuple(runs),
@@ -61,9 +62,10 @@ def read_study(folder: Path) -> Study:
             for number in sorted(present | numbered.keys())
         },
         factors=_with_versions({number: _factors(one) for number, one in numbered.items()}, numbered),
-        metrics=names,
+        metrics=tuple(name for name in names if name not in manipulated),
         scales=scales,
         variables=variables,
+        manipulated=manipulated,
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
         damaged=tuple(damaged),
         stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
@@ -134,6 +136,27 @@ def _metrics_of(
         if scale is not None:
             scales[name] = scale
     return tuple(sorted(names)), scales, tuple(variables)
+
+
+def _manipulated(
+    variables: Sequence[str], runs: Sequence[RunData], variations: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """The variables of the world that a variation sets and that have one value in all runs of each."""
+    changed = {
+        steps[1]
+        for variation in variations
+        for path in _mapping(_mapping(variation.get("modifications")).get("scenario_overrides"))
+        if (steps := path.split("."))[0] == "variables" and len(steps) > 1
+    }
+    chosen = []
+    for name in variables:
+        seen: dict[int, set[float]] = {}
+        for run in runs:
+            values = [run.metrics, *run.by_turn.values()]
+            seen.setdefault(run.variation_id, set()).update(turn[name] for turn in values if name in turn)
+        if name.partition(".")[0] in changed and all(len(values) < 2 for values in seen.values()):
+            chosen.append(name)
+    return tuple(chosen)
 
 
 def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[str]) -> RunData | None:
@@ -266,6 +289,8 @@ _RUN_COLUMNS = ("run_id", "variation_id", "variation", "repeat", "seed", "status
 _COST_COLUMNS = ("turns_completed", "cost_usd", "tokens", "duration_seconds")
 LISTED_DAMAGE = 5
 """Damaged files that are named; the others are counted."""
+LISTED_PAIRS, LISTED_STATEMENTS = 10, 20
+"""Comparisons of a metric, and statements, that the terminal lists."""
 MOST_PAIRED = 12
 """With more variations than this, each is compared only with the first: all pairs would be too many."""
 
@@ -515,7 +540,7 @@ class BatchAnalyzer:
         labels = sorted({name for run in study.runs for name in run.labels})
         columns = dict.fromkeys((*_RUN_COLUMNS, *_COST_COLUMNS))
         named: dict[str, dict[str, str]] = {"factor": {}, "metric": {}}
-        for kind, names in (("factor", factors), ("metric", [*self.metrics, *labels])):
+        for kind, names in (("factor", factors), ("metric", [*self.metrics, *study.manipulated, *labels])):
             for name in names:
                 column = f"{kind}.{name}" if name in columns else name
                 columns[column] = None
@@ -684,15 +709,21 @@ def experiment_text(document: Mapping[str, Any]) -> str:
             )
         if statistics["note"]:
             lines.append(f"{name}: {statistics['note']}")
-        for pair in document["comparisons"].get(name, ())[:10]:
+        pairs = document["comparisons"].get(name, ())
+        for pair in pairs[:LISTED_PAIRS]:
             first, second = pair["descriptions"]
             p = chance(pair["p_corrected"])
             p_value = f"p {p}" if p.startswith("<") else f"p = {p}"
             lines.append(
                 f"  {first} − {second}: {figure(pair['value'])} ({p_value}, corrected; {pair['test']})"
             )
+        if len(pairs) > LISTED_PAIRS:
+            lines.append(f"  … and {len(pairs) - LISTED_PAIRS} more in comparisons.json")
     statements = [*patterns["success_factors"], *patterns["failure_modes"], *patterns["metric_effects"]]
-    return "\n".join([*lines, *(each["statement"] for each in statements[:20]), *patterns["notes"]])
+    lines += [each["statement"] for each in statements[:LISTED_STATEMENTS]]
+    if len(statements) > LISTED_STATEMENTS:
+        lines.append(f"… and {len(statements) - LISTED_STATEMENTS} more in patterns.json")
+    return "\n".join([*lines, *patterns["notes"]])
 
 
 def around(row: Mapping[str, Any]) -> str:
