@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from hostile_texts import ATTACKS
 from playwright.sync_api import expect
 from stocked_runs import HOSTILE, add_session, change_items, stock
 
@@ -30,40 +31,6 @@ def total():  # adds
 |---|---|
 | a.py | yes |
 """
-ATTACKS = [
-    "<script>window.pwned = 1</script> <img src=x onerror=window.pwned=1>",
-    "[click](javascript:window.pwned=1) [data](data:text/html,<script>window.pwned=1</script>)",
-    "![x](javascript:window.pwned=1) ![pic](https://tracker.example/p.png) <https://a.example/>",
-    "[https://bank.example](https://evil.example/login) [x](//evil.example)",
-    "[y](vbscript:x) [z](JaVaScRiPt:1)",
-    '[a](https://x.example/"onmouseover="window.pwned=1) [b](https://x.example/ "t" onclick=1)',
-    "```python\n</code></pre><script>window.pwned = 1</script>\n",
-    "| <b>x</b> | y |\n|---|---|\n| <img src=x onerror=window.pwned=1> | z |",
-    "\u202e[exe](https://x.example)\u202c \u200bzero\x00 \x1b[31mred\x1b[0m \x1b]8;;https://x.example\x07link\x1b]8;;\x07",
-    ">" * 3000 + " deep",
-    "\n".join("  " * n + "- level" for n in range(400)),
-    "*" * 20_000,
-    "[" * 20_000 + "](",
-    "`" * 20_000,
-    "_a_ " * 5000 + "~~" * 5000,
-    "|" * 4000 + "\n" + "|-" * 2000,
-    "[" * 1900 + "]" * 1900,
-    '{"a":' * 600 + "1" + "}" * 600,
-    "1. " * 5000,
-    "# " * 5000,
-    "a\n" * 30_000,
-]
-SLOW = [
-    "|\n" + " " * 1300 + "-" + " " * 2600 + "x",
-    ("# a" + " " * 4900 + "b\n") * 80,
-    ("```" + " " * 4900 + "`\n") * 80,
-    "a\n\n" * 133_000,
-    "- a\n" + " b\n" * 130_000,
-    "- \n" * 133_000,
-    ("|" * 50 + "\n|-\n" + "|\n" * 500) * 350,
-    "```py\n" + ("1 " * 100 + "\n") * 1950,
-]
-"""Up to the longest piece of a text: for expressions that backtrack, calls with too many arguments."""
 EDITS = [
     ("Edit", {"file_path": "a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 1\ny = 3"}),
     ("MultiEdit", {"file_path": "b.py", "edits": [{"old_string": "p", "new_string": "q"}]}),
@@ -202,16 +169,11 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
     assert any("evil.example" in link for link in links)
     # The words of a link do not hide where it leads.
     expect(page.locator(".role-assistant", has_text="bank.example")).to_contain_text("(evil.example)")
-    # The same texts at once, without the network.
     before = thread_seconds(page)
     page.evaluate(
         """async (texts) => {
-          const { richText } = await import("/static/richtext.js");
           const { editsOf } = await import("/static/edits.js");
-          for (const text of texts) {
-            richText(text);
-            editsOf("Edit", { path: "a", old_string: text, new_string: text + "x" });
-          }
+          for (const text of texts) editsOf("Edit", { path: "a", old_string: text, new_string: text + "x" });
         }""",
         [text.replace("\x00", "") for text in ATTACKS],
     )
@@ -221,22 +183,21 @@ def test_no_text_does_harm_or_takes_long_when_it_is_formatted(served, site, open
         "a\U000e0041b\u00adc\u3164\U0001f600",
     )
     assert shown == "a⟨U+E0041⟩b⟨U+00AD⟩c⟨U+3164⟩\U0001f600"
-    counts = page.evaluate(
-        """async (texts) => {
-          const { richText } = await import("/static/richtext.js");
-          const start = performance.now();
-          const counts = texts.map((text) => {
-            const box = document.createElement("div");
-            for (const node of richText(text)) box.append(node);
-            return box.getElementsByTagName("*").length;
-          });
-          return [performance.now() - start, ...counts];
-        }""",
-        SLOW,
-    )
-    assert counts[0] < 15_000
-    # All but highlighted code is bounded by a number of blocks and cells.
-    assert max(counts[1:-1]) < 12_000
+    # Whatever a server answers, the page builds only what it knows.
+    forged = [["script", {}, "window.pwned=1"], ["a", {"href": "javascript:window.pwned=1"}, "x"]]
+    forged += [["p", {"onclick": "window.pwned=1", "style": "x", "class": "dialog"}, ["img", {"src": "x"}]]]
+    page.route("**/events?*", lambda route: route.fulfill(json=forged_page(forged)))
+    page.reload()
+    message = page.locator(".role-assistant .piece-first")
+    expect(message).to_have_text("window.pwned=1x")
+    html = "<span>window.pwned=1</span><a>x</a><p><span></span></p>"
+    assert message.evaluate("(box) => box.innerHTML") == html
+
+
+def forged_page(nodes):
+    content = {"text": "x", "size": 1, "isCut": False}
+    event = {"kind": "message", "position": 1, "step": 1, "role": "assistant", "name": "", "content": content}
+    return {"events": [event], "lastPosition": 1, "hasMore": False, "nodes": {"1": nodes}}
 
 
 def test_what_is_typed_while_the_palette_loads_is_in_its_field(served, run, open_page):

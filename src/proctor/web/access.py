@@ -86,6 +86,7 @@ _ROUTES: Mapping[str, Sequence[str]] = {
         "GET /api/runs/{run_id}/signatures",
         "GET /api/sessions/{session_id}",
         "GET /api/sessions/{session_id}/prompt",
+        "POST /api/highlighted",
         "GET /api/sessions/{session_id}/events",
         "GET /api/sessions/{session_id}/search",
         "GET /api/sessions/{session_id}/calls",

@@ -1,6 +1,8 @@
 """The Session page and its API: session, transcript in parts, turns, charts, diff, annotations."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -26,14 +28,53 @@ from proctor.api.sessions import (
 )
 from proctor.api.spans import SessionSpans, session_spans, span_document
 from proctor.document import CaptionedChart
-from proctor.json_values import as_whole_number
+from proctor.json_values import CamelJson, as_whole_number
 from proctor.web.access import person_of
 from proctor.web.actions import errors_of_request
 from proctor.web.responses import ERRORS, page
+from proctor.web.rich_text import LONGEST_TEXT, Nodes, highlighted, rich_nodes
 from proctor.web.run_schemas import ChartsAnswer, RowModel, SessionAnswer, SessionId, TurnsAnswer
 from proctor.web.state import AppState
 
 MOST_EVENTS = 500
+MOST_CODE = 200
+"""Files highlighted by one request."""
+RICH = "Also as `nodes`: texts, and `[tag, attributes, ...children]`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormattedEventPage(EventPage):
+    """The next events of a session, with their formatted messages."""
+
+    nodes: Mapping[int, Nodes] | None = None
+    """By position: messages that are formatted; the others are best shown as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormattedPart(TextPart):
+    """A part of a long text, which may be formatted."""
+
+    nodes: Nodes | None = None
+
+
+class Code(RowModel, extra="forbid"):
+    """Lines of code to highlight."""
+
+    name: Annotated[str, Field(max_length=4096, description="A language, or the path of a file.")]
+    lines: list[Annotated[str, Field(max_length=2100)]] = Field(max_length=5000)
+
+
+class CodeList(RowModel, extra="forbid"):
+    """Code of several files."""
+
+    code: list[Code] = Field(max_length=MOST_CODE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighlightedCode(CamelJson):
+    """Lines of code as nodes: texts, and elements as `[tag, attributes, text]`."""
+
+    code: Sequence[Sequence[Nodes]]
 
 
 def router(site: AppState) -> APIRouter:
@@ -81,9 +122,22 @@ def router(site: AppState) -> APIRouter:
         session_id: SessionId,
         after: Annotated[int, Query(ge=0, le=2**53, description="Position of the last event received.")] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 100,
-    ) -> EventPage:
+        rich: Annotated[bool, Query(description=RICH)] = False,
+    ) -> FormattedEventPage:
         """Long texts are truncated; `texts` returns the rest."""
-        return named(session_id).events(after=after, limit=limit)
+        found = named(session_id).events(after=after, limit=limit)
+        nodes = {
+            event["position"]: formatted
+            for event in (found.events if rich else ())
+            if event["kind"] == "message"
+            and (formatted := rich_nodes(event["content"].text, markdown=event["role"] != "tool"))
+        }
+        return FormattedEventPage(
+            events=found.events,
+            last_position=found.last_position,
+            has_more=found.has_more,
+            nodes=nodes if rich else None,
+        )
 
     @routes.get(
         "/api/sessions/{session_id}/search",
@@ -133,8 +187,23 @@ def router(site: AppState) -> APIRouter:
         part: Literal["content", "argsJson", "result", "request", "response"],
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=PART_CHARACTERS)] = PART_CHARACTERS,
-    ) -> TextPart:
-        return named(session_id).text(position, part, offset=offset, limit=limit)
+        rich: Annotated[
+            Literal["", "markdown", "data"],
+            Query(description=f"{RICH} The part may be shorter than `limit`."),
+        ] = "",
+    ) -> FormattedPart:
+        if not rich:
+            return FormattedPart(**asdict(named(session_id).text(position, part, offset=offset, limit=limit)))
+        found = named(session_id).text(position, part, offset=offset, limit=min(limit, LONGEST_TEXT))
+        # Whole lines, so that each part is formatted on its own.
+        text = found.text[: found.text.rfind("\n") + 1] or found.text if found.is_cut else found.text
+        nodes = rich_nodes(text, markdown=rich == "markdown")
+        return FormattedPart(text=text, size=found.size, is_cut=found.is_cut, offset=offset, nodes=nodes)
+
+    @routes.post("/api/highlighted", tags=["sessions"], summary="Code with its syntax highlighted")
+    def highlighted_code(files: CodeList) -> HighlightedCode:
+        """Lines of unknown languages, and very long ones, stay as they are."""
+        return HighlightedCode(code=highlighted((file.name, file.lines) for file in files.code))
 
     @routes.get(
         "/api/sessions/{session_id}/steps/{step}/{part}",

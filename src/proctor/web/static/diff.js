@@ -1,8 +1,8 @@
 // A patch as files and highlighted lines. Long files are rendered when they are opened.
 
 import { el, scrollable } from "./dom.js";
-import { highlighted, languageOf } from "./code.js";
 import { number, plural } from "./format.js";
+import { highlight } from "./richtext.js";
 import { visible } from "./texts.js";
 
 const FOLDED_LINES = 400;
@@ -103,8 +103,9 @@ export const diffLines = (lines, path = "") => scrollable(el("div", { class: "di
 
 function linesOf(file, comments = null) {
   if (!file.lines.length) return [el("p", { class: "soft diff-none" }, file.note === "binary" ? "Binary file." : "No changed lines.")];
-  const language = languageOf(file.path);
-  const rows = file.lines.slice(0, MOST_LINES).flatMap((line) => [lineView(line, language, file.path, comments), ...(comments?.on(placeOf(line, file.path)) ?? [])]);
+  const code = { lines: [], boxes: [] };
+  const rows = file.lines.slice(0, MOST_LINES).flatMap((line) => [lineView(line, code, file.path, comments), ...(comments?.on(placeOf(line, file.path)) ?? [])]);
+  if (file.path.includes(".") && code.lines.length) highlight(file.path.slice(-200), code.lines, code.boxes);
   const rest = file.lines.length - MOST_LINES;
   return rest > 0 ? [...rows, el("p", { class: "soft diff-none" }, `… ${plural(rest, "more line")}; download the patch to see all.`)] : rows;
 }
@@ -112,7 +113,7 @@ function linesOf(file, comments = null) {
 /** What a comment on a line is about: the line as it is now, or a removed one as it was. */
 const placeOf = (line, file) => ({ file, line: line.after ?? line.before ?? 0, side: line.after ? "new" : "old" });
 
-function lineView(line, language, file = "", comments = null) {
+function lineView(line, code, file = "", comments = null) {
   const place = placeOf(line, file);
   const numbers = [line.before, line.after].map((at, side) =>
     comments && at && (side === 1) === (place.side === "new")
@@ -120,7 +121,12 @@ function lineView(line, language, file = "", comments = null) {
       : el("span", { class: "ln" }, at ?? ""),
   );
   const sign = { added: "+", removed: "−", same: " " }[line.kind];
-  const text = visible(line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text);
-  const content = sign ? [el("span", { class: "sign" }, sign), highlighted(text, language)] : text;
+  const text = line.text.length > LONGEST ? `${line.text.slice(0, LONGEST)}…` : line.text;
+  const box = el("span", {}, visible(text));
+  if (sign) {
+    code.lines.push(text);
+    code.boxes.push(box);
+  }
+  const content = sign ? [el("span", { class: "sign" }, sign), box] : box;
   return el("div", { class: `dl ${line.kind}` }, numbers, el("span", { class: "lt" }, [content].flat(2)));
 }

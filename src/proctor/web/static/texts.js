@@ -62,19 +62,19 @@ const characters = (text) => [...text].length;
 
 /**
  * A text that may be long: its beginning, and a button that loads the rest. `piece` is {text, size, isCut},
- * `address` the URL of the rest, `show` converts text to nodes.
+ * `address` the URL of the rest with its `parameters`, `show` converts a text, and the piece it is of, to nodes.
  */
-export function longText(piece, address, { show = (text) => [visible(text)], className = "said", tag = "pre", label = "Text" } = {}) {
-  const box = scrollable(el(tag, { class: className, dir: "auto" }, el("span", { class: "piece-first" }, show(piece.text))), label, piece.text.length > LONG);
+export function longText(piece, address, { show = (text) => [visible(text)], className = "said", tag = "pre", label = "Text", parameters = {} } = {}) {
+  const box = scrollable(el(tag, { class: className, dir: "auto" }, el("span", { class: "piece-first" }, show(piece.text, piece))), label, piece.text.length > LONG);
   if (!piece.isCut) return box;
   let offset = characters(piece.text);
   const button = el("button", { type: "button", class: "compact show-more" }, `Show all (${number(piece.size)})`);
   const next = async () => {
-    const more = await api.get(`${address}${query({ offset })}`);
+    const more = await api.get(`${address}${query({ offset, ...parameters })}`);
     // Parts end at a line end: each is its own block, so that adding one does not lay out the whole text again.
     const line = more.isCut ? more.text.lastIndexOf("\n") + 1 : 0;
     const part = line ? more.text.slice(0, line) : more.text;
-    box.append(el("span", { class: "piece" }, show(line ? part.slice(0, -1) : part)));
+    box.append(el("span", { class: "piece" }, show(line ? part.slice(0, -1) : part, more)));
     offset += characters(part);
     button.textContent = `Show more (${number(offset)} of ${number(more.size)})`;
     return more.isCut;
@@ -92,15 +92,6 @@ export function longText(piece, address, { show = (text) => [visible(text)], cla
 /** A name, such as that of a model, that may be broken into lines behind its parts, and not within one. */
 export function breakable(name) {
   return visible(name).split(/(?<=[/_-])|(?<=[.:])(?!\d)/).flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part]));
-}
-
-/** Indented JSON; other text unchanged. */
-export function pretty(text) {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
-  }
 }
 
 /** The first line that is not blank, truncated. */

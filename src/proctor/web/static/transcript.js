@@ -60,7 +60,7 @@ export class Transcript extends HTMLElement {
     if (this.loading) return this.loading;
     this.loading = this.fetchEvents(this.last, PAGE).then((response) => {
       const before = this.list.lastElementChild;
-      for (const event of response.events) if (event.position > this.last) this.append(event);
+      for (const event of formatted(response)) if (event.position > this.last) this.append(event);
       this.last = Math.max(this.last, response.lastPosition);
       this.hasMore = response.hasMore;
       this.more.hidden = !response.hasMore;
@@ -92,14 +92,14 @@ export class Transcript extends HTMLElement {
   async loadEarlier() {
     const after = Math.max(0, this.first - PAGE);
     const response = await this.fetchEvents(after, PAGE);
-    const events = response.events.filter((event) => event.position <= this.first);
+    const events = formatted(response).filter((event) => event.position <= this.first);
     this.list.prepend(...events.map((event) => this.render(event)));
     this.first = after;
     this.earlier.hidden = !after;
   }
 
   fetchEvents(after, limit) {
-    return api.get(`${this.address}/events${query({ after, limit })}`);
+    return api.get(`${this.address}/events${query({ after, limit, rich: this.isPlain ? "" : "true" })}`);
   }
 
   /** Load new events, if any. */
@@ -134,7 +134,10 @@ export class Transcript extends HTMLElement {
     if (!text) target.focus({ preventScroll: true });
     target.scrollIntoView({ block: "center" });
     // The content of a fold is created by its toggle event, which fires later.
-    setTimeout(() => mark(target, text), 50);
+    setTimeout(async () => {
+      await Promise.all([...target.querySelectorAll("details")].map((fold) => fold.filled));
+      mark(target, text);
+    }, 50);
   }
 
   append(event) {
@@ -180,24 +183,31 @@ export class Transcript extends HTMLElement {
   fold(event, summary, parts) {
     const body = el("div", { class: "fold-body" });
     const fold = el("details", {}, el("summary", {}, summary), body);
+    const content = async (title, piece, part) => {
+      if (!piece.size) return el("p", { class: "soft" }, "Empty.");
+      const options = { rich: "data", className: "code", label: title };
+      if (this.isPlain || !/^\s*[[{]/.test(piece.text)) return this.text(piece, event, part, options);
+      const limit = piece.isCut ? [...piece.text].length : "";
+      const shown = await api.get(`${this.address}/texts/${event.position}/${part}${query({ limit, rich: "data" })}`).catch(() => piece);
+      return this.text(shown, event, part, options);
+    };
     fold.addEventListener("toggle", () => {
-      if (!fold.open || body.children.length) return;
-      for (const [title, piece, part] of parts) {
-        const content = piece.size ? this.text(piece, event, part, { markdown: false, className: "code", label: title }) : el("p", { class: "soft" }, "Empty.");
-        body.append(el("p", { class: "fold-title" }, title), content);
-      }
+      if (!fold.open || fold.filled) return;
+      const contents = parts.map(async (part) => [el("p", { class: "fold-title" }, part[0]), await content(...part)]);
+      fold.filled = Promise.all(contents).then((all) => body.replaceChildren(...all.flat()));
     });
     return fold;
   }
 
   /** A text of an event: formatted, or as it was written. */
-  text(piece, event, part, { markdown = true, className = "said rich", label }) {
-    const show = this.isPlain ? (text) => [visible(text)] : (text) => richText(text, { markdown });
-    return longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className, tag: this.isPlain ? "pre" : "div", label });
+  text(piece, event, part, { rich = "markdown", className = "said rich", label }) {
+    const show = this.isPlain ? (text) => [visible(text)] : richText;
+    const parameters = this.isPlain ? {} : { rich };
+    return longText(piece, `${this.address}/texts/${event.position}/${part}`, { show, className, tag: this.isPlain ? "pre" : "div", label, parameters });
   }
 
   message(event) {
-    const body = this.text(event.content, event, "content", { markdown: event.role !== "tool", label: `Message ${event.position}` });
+    const body = this.text(event.content, event, "content", { rich: event.role === "tool" ? "data" : "markdown", label: `Message ${event.position}` });
     const who = el("b", { class: "who" }, visible(event.name || event.role));
     const side = this.sides?.indexOf(event.name) ?? -1;
     // The moderator's messages are part of a dialogue; the system prompts of the participants are not.
@@ -269,6 +279,12 @@ export class Transcript extends HTMLElement {
   }
 }
 customElements.define("session-transcript", Transcript);
+
+/** The events of a page, with the formatted text of each message at its content. */
+function formatted({ events, nodes = {} }) {
+  for (const event of events) if (nodes[event.position]) event.content.nodes = nodes[event.position];
+  return events;
+}
 
 /** Highlight all occurrences of a text in an element, and scroll to the first. */
 function mark(element, text) {
