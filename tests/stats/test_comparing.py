@@ -163,6 +163,15 @@ def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measure
     assert risk.difference.low is None and "No spread" in risk.difference.note
 
 
+def test_tasks_with_checks_of_their_own_are_no_versions_of_an_evaluator(store):
+    for run, model in (("before", "a"), ("after", "b")):
+        rows = run_of(model, [S] * 9, tones=[0.1, 0.2, 0.3] * 3)
+        fill(store, run, [(*row[:-1], f"check {number}") for number, row in enumerate(rows)])
+
+    (tone,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["score:tone"]).contrasts
+    assert tone.difference.value == 0.0 and tone.remarks == ()
+
+
 def test_scores_of_two_versions_of_an_evaluator_are_not_compared_silently(store):
     fill(store, "before", run_of("a", [S] * 9, tones=[0.1, 0.2, 0.3] * 3, digest="v1"))
     fill(store, "after", run_of("b", [S] * 9, tones=[0.7, 0.8, 1.0] * 3, digest="v2"))

@@ -16,6 +16,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.formatting import plural, relative_change
 from proctor.json_values import CamelJson
 from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE, find_metric
+from proctor.score import CHECK, EXPECT
 from proctor.stats.differences import (
     FAIL,
     INCONCLUSIVE,
@@ -42,6 +43,7 @@ from proctor.stop_rule import StopRule
 from proctor.store import StoreReader
 
 ONE_TASK = "only one task: results do not generalize"
+LISTED_VERSIONS = 3
 LISTED = 20
 """Tasks with the largest differences that a contrast lists."""
 _GATE = re.compile(
@@ -500,7 +502,7 @@ def _contrast(groups: Groups, metric: str, baseline: str, candidate: str, mixed:
     change: Difference | None = None
     versions = _versions(groups, metric, baseline, candidate)
     if versions:
-        remarks.append(f"judged by different versions of the evaluator ({' and '.join(versions)})")
+        remarks.append(f"judged by different versions of the evaluator ({_some(versions)})")
     if versions and not mixed:
         remarks.append("such scores are not comparable; --mixed compares them all the same")
     elif len(first.values) and len(second.values):
@@ -602,13 +604,33 @@ def _same_name(groups: Groups, has_task: Sequence[Mask], is_shared: Mask) -> lis
 
 
 def _versions(groups: Groups, metric: str, baseline: str, candidate: str) -> list[str]:
-    """The digests of an evaluator, if there are several."""
+    """The digests of an evaluator that differ between the groups; none if each task was judged alike in both.
+
+    What an item expects is part of its task: items with different checks have different digests.
+    """
     digests = groups.results.evaluators.get(metric)
     if digests is None:
         return []
-    rows = groups.rows(baseline) | groups.rows(candidate)
-    versions = sorted({digests.labels[code] for code in np.unique(digests.codes[rows]) if code >= 0})
-    return versions if len(versions) > 1 else []
+    by_task: list[dict[int, set[int]]] = []
+    for name in (baseline, candidate):
+        rows = groups.rows(name) & (digests.codes >= 0)
+        of_tasks = dict[int, set[int]]()
+        for task, code in zip(groups.tasks.codes[rows].tolist(), digests.codes[rows].tolist(), strict=True):
+            of_tasks.setdefault(task, set()).add(code)
+        by_task.append(of_tasks)
+    first, second = by_task
+    differing = [
+        first[task] | second[task] for task in first.keys() & second.keys() if first[task] != second[task]
+    ]
+    if not first.keys() & second.keys() and not metric.removeprefix(SCORE).startswith((CHECK, EXPECT)):
+        everything = set[int]().union(*first.values(), *second.values())
+        differing = [everything] if len(everything) > 1 else []
+    return sorted({digests.labels[code] for codes in differing for code in codes})
+
+
+def _some(names: Sequence[str]) -> str:
+    listed = " and ".join(names[:LISTED_VERSIONS])
+    return f"{listed}, and {len(names) - LISTED_VERSIONS} more" if len(names) > LISTED_VERSIONS else listed
 
 
 def _mean(metric: str, side: _ComparedRows, scale: tuple[float, float] | None) -> Mean:
