@@ -27,6 +27,38 @@ def test_the_names_of_points_that_coincide_do_not_cover_each_other():
     assert min(abs(a - b) for i, a in enumerate(heights) for b in heights[:i]) >= 12
 
 
+def test_an_interval_far_beyond_the_bars_is_cut_with_an_arrow():
+    entries = [charts.Bar(label="a", value=1.0, low=0.5, high=3000.0), charts.Bar(label="b", value=0.8)]
+    plot = parsed(charts.bars("t", entries))
+
+    widths = [float(bar.attrib["width"]) for bar in plot.iter(f"{SVG}rect")]
+    assert min(widths) > 50
+    whiskers = [line for line in plot.iter(f"{SVG}line") if line.attrib["class"] == "c-whisker"]
+    assert (
+        sum(
+            line.attrib["y1"] != line.attrib["y2"] and line.attrib["x1"] != line.attrib["x2"]
+            for line in whiskers
+        )
+        == 2
+    )
+
+
+def test_costs_of_different_size_have_an_axis_of_ratios_with_legible_labels():
+    points = [
+        Point(label=name, x=x, y=0.5, is_marked=True) for name, x in (("a", 0.0006), ("b", 0.11), ("c", 4.0))
+    ]
+    plot = parsed(
+        charts.scatter("t", points, x_axis="c", y_axis="y", say_x=charts.usd, y_top=1.0, is_log=True)
+    )
+
+    at = [
+        float(mark.attrib["cx"]) for mark in plot.iter(f"{SVG}circle") if "c-ring" not in mark.attrib["class"]
+    ]
+    assert at == sorted(at) and at[1] - at[0] > 80 and at[2] - at[1] > 40
+    money = [text.text for text in plot.iter(f"{SVG}text") if (text.text or "").startswith("$")]
+    assert len(set(money)) == len(money) >= 2
+
+
 def test_no_two_ticks_of_small_amounts_of_money_have_the_same_label():
     points = [Point(label="a", x=0.00002, y=1.0), Point(label="b", x=0.00011, y=0.5)]
     plot = parsed(charts.scatter("t", points, x_axis="cost", y_axis="y", say_x=charts.usd, y_top=1.0))

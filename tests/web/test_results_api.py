@@ -1,5 +1,6 @@
 """The results of a run over HTTP: sections by job, current while it runs, quick for large runs."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,8 +8,9 @@ from urllib.parse import quote
 
 from stocked_runs import NOW, add_duel, add_run, add_score, add_session, duel, finish
 
+from proctor.api.reports import make_report
 from proctor.item import Item
-from proctor.store import timestamp
+from proctor.store import Scope, timestamp
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 UNDER_WAY = {
@@ -36,13 +38,18 @@ def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, s
     answer = results(shared, "duel")
 
     (sentence,) = of_kind(answer, "sentence")
-    assert sentence["text"].startswith("The winner is clear: dear/model (100% of 60 tasks")
+    assert sentence["text"] == "Use dear/model: it has the highest success rate (100% of 60 tasks)."
     assert sentence["tone"] == "good" and not sentence["offersStop"]
+    assert sentence["note"].startswith("Worse than dear/model: cheap/model (−75.0 pp, 95% CI −85.8 pp")
     (table,) = of_kind(answer, "table")
-    assert [column["title"] for column in table["columns"]][:3] == ["Rank", "Model", "Success rate"]
+    titles = [column["title"] for column in table["columns"]]
+    assert titles[:3] == ["Model", "Success rate", "Cost of 1,000 successes"] and titles[-2:] == [
+        "Rank",
+        "Tasks",
+    ]
     first, second = table["rows"]
-    assert (first[0]["text"], first[1]["text"]) == ("1", "dear/model")
-    rate = second[2]["figure"]
+    assert (first[0]["text"], first[5]["text"]) == ("dear/model", "1")
+    rate = second[1]["figure"]
     assert (rate["value"], rate["n"]) == (0.25, 60) and rate["low"] < 0.25 < rate["high"]
     assert rate["items"] == {"factor": ["model=cheap/model"]}
     (chart,) = of_kind(answer, "chart")
@@ -55,6 +62,31 @@ def test_the_models_of_a_run_are_ranked_with_their_intervals_and_costs(shared, s
     name, cells = matrix["rows"][0]
     assert name == "Task 1" and [cell["status"] for cell in cells] == ["success", "fail"]
     assert len(cells[0]["itemIds"]) == 1
+
+
+def test_the_cheapest_model_within_the_readers_margin_is_named_everywhere_alike(shared):
+    # 100% against 98%, at a tenth of the cost.
+    add_duel(
+        shared.site.context.store, "near", 200, lambda n, item: item.model == "dear/model" or n % 100 != 1
+    )
+    address = "/api/runs/near/results?wait=30"
+
+    answer = results(shared, "near")
+    assert answer["sections"][0]["text"] == (
+        "Use cheap/model: its success rate (98%) is within 5 pp of dear/model, the highest "
+        "(100% of 200 tasks), and an item costs 90% less."
+    )
+    strict = shared.get(f"{address}&margin=0.015").json
+    (first, *_) = strict["sections"]
+    assert first["text"].startswith("Undecided: no model is shown to be better or worse than dear/model")
+    assert re.search(r"About [\d,]+ more tasks would decide that, about \$", first["note"])
+    other = shared.get(f"{address}&baseline=cheap/model").json["choice"]
+    assert (other["baseline"], other["isBest"]) == ("cheap/model", False)
+    assert shared.get(f"{address}&baseline=nobody").status == 404
+    # The report and its JSON say the same.
+    assert answer["sections"][0]["text"] in shared.get("/api/runs/near/report?format=md").text
+    report = json.loads(make_report(shared.site.context, Scope(run_id="near"), "json"))
+    assert report["choice"] == answer["choice"]
 
 
 def test_a_running_run_names_the_leader_and_how_many_more_tasks_would_decide_it(shared):
@@ -209,7 +241,7 @@ def test_bars_of_a_distribution_open_their_items_and_whole_numbers_have_bars_of_
             (score,) = mark["items"]["score"]
             assert shared.get(f"/api/runs/graded/items?score={quote(score)}").json["total"] == mark["n"]
     (table,) = of_kind(answer, "table")
-    columns = [(column["title"], column["isOptional"]) for column in table["columns"][3:-3]]
+    columns = [(column["title"], column["isOptional"]) for column in table["columns"][2:-5]]
     # Evaluators come before checks; of these, those first in which the models differ most.
     assert {title for title, _ in columns[:2]} == {"grade", "tone"}
     assert columns[2][0] == "check: 5"

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from proctor.api.loaded_results import LARGE, STOP_SECONDS, ItemCounts, LoadedResults, Reading, finished_count
 from proctor.cache import LruCache, ResultCache
+from proctor.choice import MARGIN, Choice
 from proctor.context import RunContext
 from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, Section, Sentence, Table
 from proctor.errors import ProctorError
@@ -74,6 +75,8 @@ class RunResults(CamelJson):
     """False: newer results are being computed; ask again."""
     reading: Reading | None = None
     """Progress of reading the items of a large run. Null: nothing is read."""
+    choice: Choice | None = None
+    """What to use. Null: the run compares nothing, or is not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,22 @@ class ResultsOfRuns:
         self._threads: list[threading.Thread] = []
         self._is_closed = False
 
-    def of(self, run_id: str, wait: float) -> RunResults:
-        """The results of a run: current ones if they come within `wait` seconds, else the last ones."""
+    def of(self, run_id: str, wait: float, *, margin: float | None = None, baseline: str = "") -> RunResults:
+        """The results of a run: current ones if they come within `wait` seconds, else the last ones.
+
+        `margin` and `baseline` are those of the answer that the results begin with.
+        """
+        answer = self._of(run_id, wait)
+        if answer.choice is None or (not baseline and margin in (None, answer.choice.margin)):
+            return answer
+        from proctor.stats.choice import choose
+
+        margin = MARGIN if margin is None else margin
+        choice = choose(self._results.of(run_id), answer.choice.factor, margin=margin, baseline=baseline)
+        first = [_answer(choice)] if choice else []
+        return replace(answer, choice=choice, sections=[*first, *answer.sections[1:]])
+
+    def _of(self, run_id: str, wait: float) -> RunResults:
         batch = self._ctx.store.read.batch(run_id, self._ctx.now())
         state = self._state(batch)
         pending = self._start(batch, state)
@@ -177,14 +194,37 @@ class ResultsOfRuns:
             if is_first:
                 # What is known already, while the leader of a large run is computed.
                 self._put(run_id, view, ("", *state[1:]), began)
-            sentences = self._decisions.sentences(batch)
-            self._put(run_id, replace(view, sections=[*sentences, *view.sections]), state, began)
+            choice = self._choice(batch)
+            sentences = [_answer(choice)] if choice else self._decisions.sentences(batch)
+            view = replace(view, sections=[*sentences, *view.sections])
+            self._put(run_id, view, state, began, choice)
         finally:
             with self._lock:
                 self._pending.pop(run_id, None)
 
-    def _put(self, run_id: str, view: Document, state: State, began: float) -> None:
-        answer = RunResults(sections=view.sections, notes=view.remarks, finished_count=self._finished(run_id))
+    def _choice(self, batch: BatchRow) -> Choice | None:
+        """What to use; None while the run is executed, and where it compares nothing or could stop early."""
+        from proctor.stats.choice import choose
+
+        run_id = batch["runId"]
+        by = self._decisions.factor(batch)
+        if (
+            not by
+            or batch["status"] == RUNNING
+            or self._ctx.store.read.resource(run_id, STOP_RULE) is not None
+        ):
+            return None
+        return choose(self._results.of(run_id), by)
+
+    def _put(
+        self, run_id: str, view: Document, state: State, began: float, choice: Choice | None = None
+    ) -> None:
+        answer = RunResults(
+            sections=view.sections,
+            notes=view.remarks,
+            finished_count=self._finished(run_id),
+            choice=choice,
+        )
         ended = time.monotonic()
         with self._lock:
             self._computed.put(run_id, _Computed(answer, state, ended, ended - began))
@@ -232,10 +272,10 @@ class ResultsOfRuns:
         return batch["status"], batch["finishedAt"], finished, last["at"], last["end"]
 
 
-def _usual_rule(factors: Collection[str]) -> StopRule | None:
-    """What a run without `stop_when` can decide, by the factors that vary: which model, or agent, is best."""
-    by = next((name for name in ("model", "agent") if name in factors), "")
-    return StopRule(by=by, ranks=1) if by else None
+def _answer(choice: Choice) -> Sentence:
+    from proctor.report.answer import answer
+
+    return answer(choice)
 
 
 class _Decisions:
@@ -257,7 +297,8 @@ class _Decisions:
         total, finished = sum(counts.values()), finished_count(counts)
         rule = own = stored_rule(read, run_id)
         if own is None or own.ranks is None:
-            rule = _usual_rule(self._varied(run_id)) if job_of_run(batch["job"]).is_comparison else None
+            by = self.factor(batch)
+            rule = StopRule(by=by, ranks=1) if by else None
         if rule is None or not finished:
             return []
         with self._lock:
@@ -276,11 +317,14 @@ class _Decisions:
         # With a rule of their own, runs have their tasks in random order.
         return [decision_sentence(standing, is_running=is_running, is_random=own is not None)]
 
-    def _varied(self, run_id: str) -> list[str]:
-        """Which of agent and model vary, with few enough levels to compare every pair."""
-        pairs = stored_items.agent_model_counts(self._ctx.store.read, run_id)
+    def factor(self, batch: BatchRow) -> str:
+        """What a run compares: its models, else its agents, if they vary and are few enough to compare."""
+        if not job_of_run(batch["job"]).is_comparison:
+            return ""
+        pairs = stored_items.agent_model_counts(self._ctx.store.read, batch["runId"])
         levels = {"agent": {row["agent"] for row in pairs}, "model": {row["model"] for row in pairs}}
-        return [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
+        varied = [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
+        return next((name for name in ("model", "agent") if name in varied), "")
 
 
 def _counted_sections(levels: Mapping[str, Mapping[str, int]], by: str) -> list[Section]:

@@ -15,7 +15,8 @@ def render(document: Document) -> str:
     """A document as Markdown, with at most one empty line in a row."""
     parts = [f"# {in_markdown(document.title, 300)}", in_markdown(document.subtitle, 400)]
     parts += [f"> **Note:** {in_markdown(warning, 600)}" for warning in document.warnings]
-    parts += [f"**{in_markdown(document.verdict.text, 600)}**"] if document.verdict else []
+    if document.verdict:
+        parts += [f"**{in_markdown(document.verdict.text, 600)}**", in_markdown(document.verdict.note, 2000)]
     parts.append(", ".join(f"{in_markdown(f'{fact.value} {fact.text}', 300)}" for fact in document.facts))
     parts += _sections(document.sections, level=2)
     parts.append("\n".join(f"- {in_markdown(remark, 600)}" for remark in document.remarks))

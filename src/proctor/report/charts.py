@@ -114,7 +114,7 @@ def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: S
     """Horizontal bars, one below the other, with their intervals as whiskers."""
     left = _label_width([entry.label for entry in entries])
     span = WIDTH - left - _note_width(entries, say)
-    reach = top or _top([value for entry in entries for value in (entry.value, entry.high)])
+    reach = top or _reach(entries)
     steps = ticks(reach)
     scale = span / max(reach, steps[-1])
     labels = [wrapped(entry.label, left - 10, LABEL_SIZE) for entry in entries]
@@ -122,8 +122,18 @@ def bars(title: str, entries: Sequence[Bar], *, top: float | None = None, say: S
     drawn = [_x_axis(steps, left, scale, 8, tops[-1], say)]
     for entry, lines, y, below in zip(entries, labels, tops, tops[1:], strict=False):
         drawn.append(label_mark(left - 10, (y + below) / 2 - 1, lines, "end", title=entry.label))
-        drawn.append(_bar(entry, left, (y + below - ROW) / 2, scale, say))
+        drawn.append(_bar(entry, left, (y + below - ROW) / 2, scale, say, max(reach, steps[-1])))
     return svg(title, tops[-1] + 26, drawn)
+
+
+LONGEST_WHISKER = 2.5
+"""Times the longest bar: a longer interval is cut, so that bars stay legible."""
+
+
+def _reach(entries: Sequence[Bar]) -> float:
+    """The end of the axis of bars: of all intervals, unless these are far longer than the bars."""
+    bars_end = _top([entry.value for entry in entries])
+    return min(max(bars_end, _top([entry.high for entry in entries])), LONGEST_WHISKER * bars_end)
 
 
 def stacked(title: str, entries: Sequence[Bar]) -> str:
@@ -198,13 +208,15 @@ def scatter(
     say_x: Say = short,
     say_y: Say = short,
     y_top: float | None = None,
+    is_log: bool = False,
 ) -> str:
     """Points with the interval of their height, each with its name beside it.
 
-    Names that have no room there stand below the plot, by number: none is cut, and none covers another.
+    `is_log`: the horizontal axis shows ratios, and a line joins what is marked. Names that have no room there
+    stand below the plot, by number: none is cut, and none covers another.
     """
     names = [one_line(point.label, 300) for point in points]
-    axes = _ScatterAxes(points, x_axis, y_axis, say_x, say_y, y_top, WIDTH)
+    axes = _ScatterAxes(points, x_axis, y_axis, say_x, say_y, y_top, WIDTH, is_log)
     labels = axes.labels(names)
     if labels is not None:
         return svg(title, axes.base + 46, [*axes.drawn, *labels, *axes.marks])
@@ -213,7 +225,7 @@ def scatter(
     numbers = [str(number) for number in range(1, len(points) + 1)]
     if all(number.isdigit() and rest for number, _, rest in split):
         numbers, names = [number for number, _, _ in split], [rest for _, _, rest in split]
-    axes = _ScatterAxes(points, x_axis, y_axis, say_x, say_y, y_top, WIDTH * 1.5)
+    axes = _ScatterAxes(points, x_axis, y_axis, say_x, say_y, y_top, WIDTH * 1.5, is_log)
     labels = axes.labels(numbers, is_forced=True) or []
     entries = list(zip(numbers, names, strict=True))
     legend, height = legend_marks(entries, axes.base + 58, width=axes.width)
@@ -234,26 +246,37 @@ class _ScatterAxes:
         say_y: Say,
         y_top: float | None,
         width: float,
+        is_log: bool,
     ) -> None:
         left, plot_top, base = 54, 34, self.base
         y_values = [value for point in points for value in (point.y, point.low, point.high)]
-        x_steps = ticks(_top([point.x for point in points]))
+        log = math.log10 if is_log else float
+        x_steps = (
+            log_ticks([point.x for point in points], say_x, width - left)
+            if is_log
+            else ticks(_top([p.x for p in points]))
+        )
+        x_low = log(x_steps[0])
         # Half of the last label of the axis is beyond its end; letters are larger on a phone.
         right = max(20.0, text_width(say_x(x_steps[-1]), PHONE_SIZE) * SPACIOUS / 2 + 2)
         y_steps = ticks(y_top or max(0.0, _top(y_values)), 4, bottom=_bottom(y_values))
-        wide = (width - left - right) / x_steps[-1]
+        wide = (width - left - right) / (log(x_steps[-1]) - x_low)
         high = (base - plot_top) / (y_steps[-1] - y_steps[0])
         zero = base + y_steps[0] * high
         self.width = width
         self.drawn = [
             _y_axis(y_steps, left, zero, high, say_y, width=width),
-            _x_axis(x_steps, left, wide, plot_top, base, say_x),
+            _x_axis(x_steps, left, wide, plot_top, base, say_x, place=lambda step: log(step) - x_low),
             text_mark(0, 12, y_axis, "c-tick", "start", longest=200),
             text_mark(width - right, base + 38, x_axis, "c-tick", "end", longest=200),
         ]
         self.marks: list[str] = []
         self._frame = Box(left, plot_top - 16, width, base)
-        self._places = [(left + point.x * wide, zero - point.y * high) for point in points]
+        self._places = [(left + (log(point.x) - x_low) * wide, zero - point.y * high) for point in points]
+        if is_log:
+            marked = [at for at, point in zip(self._places, points, strict=True) if point.is_marked]
+            joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in sorted(marked))
+            self.drawn.append(f'<polyline points="{joined}" class="c-frontier" fill="none"/>')
         self._occupied = [Box(x - 8, y - 8, x + 8, y + 8) for x, y in self._places]
         for (x, y), point in zip(self._places, points, strict=True):
             label = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
@@ -556,7 +579,25 @@ def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
     return [index * step for index in range(first, last + 1)]
 
 
-def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
+LOG_FROM = 4
+"""Costs of which the largest is so many times the smallest are shown as ratios."""
+
+
+def log_ticks(values: Sequence[float], say: Say, width: float) -> list[float]:
+    """Round numbers around positive values, for an axis of ratios; as many as have room for their labels."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        every = [factor * 10.0**power for power in powers for factor in factors]
+        first = max(index for index, step in enumerate(every) if step <= low * (1 + 1e-9))
+        last = next(index for index, step in enumerate(every) if step >= high * (1 - 1e-9) and index > first)
+        steps = every[first : last + 1]
+        if sum(text_width(say(step), PHONE_SIZE) + LETTER for step in steps) < width:
+            return steps
+    return [steps[0], steps[-1]]
+
+
+def _bar(entry: Bar, left: float, y: float, scale: float, say: Say, end: float) -> str:
     value = entry.note or _formatted(entry.value, say)
     label = f"{entry.label}: {value}"
     parts = list[str]()
@@ -565,19 +606,31 @@ def _bar(entry: Bar, left: float, y: float, scale: float, say: Say) -> str:
         kind = f"c-fill c-{entry.kind}" + (" c-estimate" if entry.low is not None else "")
         parts.append(rect_mark(left, y + 5, entry.value * scale, ROW - 12, kind, label, mark=entry.mark))
     if entry.low is not None and entry.high is not None:
-        # Below 0 there is no room, because of the names; a whisker without an end marks a cut.
-        low, high, middle = left + max(0.0, entry.low) * scale, left + entry.high * scale, y + ROW / 2 - 1
-        ends = (low, high) if entry.low >= 0 else (high,)
+        # Below 0 there is no room, because of the names; a whisker without an end marks a cut, an arrow one
+        # that goes on beyond the axis.
+        low, high = left + max(0.0, entry.low) * scale, left + min(entry.high, end) * scale
+        middle = y + ROW / 2 - 1
+        ends = [low] * (entry.low >= 0) + [high] * (entry.high <= end)
         parts.append(line_mark(low, middle, high, middle, "c-whisker"))
         parts += [line_mark(x, middle - 4, x, middle + 4, "c-whisker") for x in ends]
+        if entry.high > end:
+            parts += [line_mark(high - 5, middle + side, high, middle, "c-whisker") for side in (-4, 4)]
     parts.append(text_mark(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
 
 
-def _x_axis(steps: Sequence[float], left: float, scale: float, top: float, base: float, say: Say) -> str:
+def _x_axis(
+    steps: Sequence[float],
+    left: float,
+    scale: float,
+    top: float,
+    base: float,
+    say: Say,
+    place: Callable[[float], float] = float,
+) -> str:
     drawn = [line_mark(left, top, left, base, "c-axis")]
     for index, (step, label) in enumerate(zip(steps, _tick_labels(steps, say), strict=True)):
-        x = left + step * scale
+        x = left + place(step) * scale
         drawn.append(line_mark(x, top, x, base, "c-grid") if index else "")
         drawn.append(text_mark(x, base + 17, label, "c-tick", "middle"))
     return "".join(drawn)
@@ -856,29 +909,48 @@ def _lasting(low: float, high: float | None) -> ItemSelection:
 def cost_against_success(factor: "FactorFigures", marks: FigureList | None = None) -> str:
     """What an item cost against how often it succeeded; empty unless two levels know both.
 
-    Levels on the Pareto front of success, cost and time have a ring.
+    Levels that no other one beats in both have a ring, and a line through them.
     """
+    from proctor.stats.ranking import undominated
+
+    known = [
+        (level, cost, rate)
+        for level in factor.levels
+        if (cost := level.cost_usd.value) is not None and (rate := level.success.value) is not None
+    ]
+    is_tiny = is_tiny_cost(factor.levels)
+    front = undominated({level.name: (-rate, cost) for level, cost, rate in known})
     points = [
         Point.of(
             level_figure(factor.name, level.name, level.success, percent, f"{usd(cost)} per item"),
             marks,
-            x=cost,
-            is_marked=level.name in factor.front,
+            x=1000 * cost if is_tiny else cost,
+            is_marked=level.name in front,
         )
-        for level in factor.levels
-        if (cost := level.cost_usd.value) is not None and level.success.value is not None
+        for level, cost, _ in known
     ]
     if len(points) < 2:
         return ""
+    costs = [point.x for point in points]
+    many = "1,000 items" if is_tiny else "an item"
     return scatter(
-        f"Mean cost of an item against success rate, by {factor.name}",
+        f"Mean cost of {many} against success rate, by {factor.name}",
         points,
-        x_axis="mean cost of an item",
+        x_axis=f"mean cost of {many}",
         y_axis="success rate",
         say_x=usd,
         say_y=percent,
         y_top=1.0,
+        is_log=min(costs) > 0 and max(costs) >= LOG_FROM * min(costs),
     )
+
+
+TINY_USD = 0.01
+
+
+def is_tiny_cost(levels: "Sequence[Figures]") -> bool:
+    """Whether items cost so little that the cost of a thousand says more."""
+    return any(level.cost_usd.value and level.cost_usd.value < TINY_USD for level in levels)
 
 
 def tokens_by_model(models: Sequence[ModelSums]) -> str:

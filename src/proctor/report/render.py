@@ -334,6 +334,7 @@ def figures_document(summary: Summary) -> dict[str, object]:
         **({"stopWhen": batch.stop_when} if batch and batch.stop_when else {}),
         "mocks": list(figures.stand_ins),
         **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
+        **({"choice": camel_document(summary.choice)} if summary.choice else {}),
         **({"agentVersions": list(figures.agent_versions)} if figures.agent_versions else {}),
         "costUsd": summary.cost.known_usd,
         **({"costIsLowerBound": True} if summary.cost.crashes and summary.cost.known_usd else {}),

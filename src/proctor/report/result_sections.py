@@ -26,7 +26,15 @@ from proctor.document import (
 from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plural, rank, seconds, usd, whole
 from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import SCORE
-from proctor.report.charts import Bar, bars, cost_against_success, histogram, level_figure, rate
+from proctor.report.charts import (
+    Bar,
+    bars,
+    cost_against_success,
+    histogram,
+    is_tiny_cost,
+    level_figure,
+    rate,
+)
 from proctor.score import CHECK, EXPECT
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate
@@ -56,7 +64,7 @@ def general_view(results: Results, sizes: "FindChanges | None" = None) -> Docume
     sections: list[Section] = []
     for name in leading_factors(results):
         factor = factor_figures(results, name)
-        sections += [leaderboard(factor), *success_against_cost(factor)]
+        sections += [*success_against_cost(factor), leaderboard(factor)]
     if not sections:
         sections += overall_sections(results)
     sections += [*score_distributions(results), *task_matrix(results, sizes)]
@@ -97,32 +105,34 @@ def leaderboard(factor: FactorFigures) -> Table:
     levels = factor.levels[:MOST_LEVELS]
     named = dict.fromkeys(name for level in levels for name in level.scores)
     own = [name for name in named if not _copies_success(levels, name)]
+    is_tiny = is_tiny_cost(levels)
     scores = sorted(own, key=lambda name: _importance(levels, name))[: MOST_SCORES + MOST_OPTIONAL_SCORES]
     columns = [
-        *([Column(title="Rank", is_numeric=True)] if factor.ranks else []),
         Column(title=factor.name.capitalize()),
         Column(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
         *(
             Column(title=_score_title(name), is_numeric=True, is_optional=place >= MOST_SCORES)
             for place, name in enumerate(scores)
         ),
-        Column(title="Cost of an item", is_numeric=True),
+        Column(title="Cost of 1,000 successes" if is_tiny else "Cost per success", is_numeric=True),
+        Column(title="Cost of 1,000 items" if is_tiny else "Cost of an item", is_numeric=True),
         Column(title="Time of an item", is_numeric=True),
-        Column(title="Tasks", is_numeric=True),
+        *([Column(title="Rank", is_numeric=True)] if factor.ranks else []),
+        Column(title="Tasks", is_numeric=True, is_optional=True),
     ]
     return Table(
         title=f"By {factor.name}",
         columns=columns,
-        rows=[_leaderboard_row(factor, level, scores) for level in levels],
+        rows=[_leaderboard_row(factor, level, scores, is_tiny) for level in levels],
         caption="Success rates with 95% CIs over tasks; infrastructure errors are excluded."
-        + (
-            " Ranks in brackets are the range that all comparisons together leave open."
-            if factor.ranks
-            else ""
-        )
+        + (RANKS if factor.ranks else "")
         + (" With errors counted as failures the order is another one." if factor.errors_decide else ""),
         omitted=len(factor.levels) - len(levels),
     )
+
+
+def _usd_of_thousand(amount: float | None) -> str:
+    return usd(None if amount is None else 1000 * amount)
 
 
 def _copies_success(levels: Sequence[Figures], score: str) -> bool:
@@ -141,23 +151,27 @@ def _score_title(metric: str) -> str:
     return metric.removeprefix(SCORE).removeprefix("Builtin.")
 
 
-def _leaderboard_row(factor: FactorFigures, level: Figures, scores: Sequence[str]) -> list[Cell]:
+def _leaderboard_row(
+    factor: FactorFigures, level: Figures, scores: Sequence[str], is_tiny: bool
+) -> list[Cell]:
     def cell(estimate: Estimate | None, say: Callable[[float | None], str]) -> Cell:
         if estimate is None or estimate.value is None:
             return Cell(text=UNKNOWN)
         drawn = level_figure(factor.name, level.name, estimate, say)
         return Cell(text=drawn.text, figure=drawn if estimate.low is not None else None)
 
+    money = _usd_of_thousand if is_tiny else usd
     place, success = factor.rank_of(level.name), level_figure(factor.name, level.name, level.success, percent)
     link = Figure(label=level.name, text=level.name, items=success.items) if level.name else None
     ranked = Cell(text=rank(place.rank, place.rank_low, place.rank_high) if place else UNKNOWN)
     return [
-        *([ranked] if factor.ranks else []),
         Cell(text=success.label, figure=link),
         Cell(text=rate(level.success), figure=success),
         *(cell(level.scores.get(score), figure) for score in scores),
-        cell(level.cost_usd, usd),
+        cell(level.cost_per_success_usd, money),
+        cell(level.cost_usd, money),
         cell(level.seconds, seconds),
+        *([ranked] if factor.ranks else []),
         Cell(text=whole(level.success.n)),
     ]
 
@@ -173,7 +187,7 @@ def success_against_cost(factor: FactorFigures) -> list[Chart]:
             title=f"Success against cost by {factor.name}",
             svg=svg,
             marks=marks.figures,
-            caption="Rings: no other one is better in success, cost and time together. Lines: 95% CIs.",
+            caption=f"Rings: no other {factor.name} is better in both. Lines: 95% CIs.",
         )
     ]
 

@@ -20,6 +20,7 @@ from proctor.formatting import (
 )
 from proctor.item import ERROR, FINISHED, QUEUED, RUNNING, SUCCESS
 from proctor.report import charts
+from proctor.report.answer import answer
 from proctor.report.charts import limits, places
 from proctor.stats.figures import FactorFigures, Figures, RunFigures
 from proctor.stats.intervals import Estimate
@@ -57,6 +58,7 @@ def run_report(summary: Summary) -> Document:
         title=title(summary),
         subtitle=_state(summary.batches[0]) if len(summary.batches) == 1 else "",
         warnings=list(_warnings(summary)),
+        verdict=answer(summary.choice) if summary.choice else None,
         facts=_facts(summary),
         sections=[
             Chart(title="Items by status", svg=charts.outcome_bar(summary.counts)),
@@ -459,7 +461,7 @@ def _cost(summary: Summary) -> list[Section]:
         rows["Evaluation"] = f"{usd(cost.judging_usd)}, as reported by the evaluators"
     main = summary.figures.main
     plot = charts.cost_against_success(main) if main else ""
-    front = "Ring: on the Pareto front of success, mean cost, and mean time." if summary.figures.front else ""
+    front = f"Ring: no other {main.name} is better in both." if main else ""
     return [
         table(["Cost", "Amount"], rows.items()),
         *([Chart(title="Cost against success", svg=plot, caption=front)] if plot else []),

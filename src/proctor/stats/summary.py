@@ -12,7 +12,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from proctor.item import ERROR, FAIL, TIMEOUT
+from proctor.choice import Choice
+from proctor.item import ERROR, FAIL, RUNNING, TIMEOUT
 from proctor.stats.intervals import Estimate, sample_std
 from proctor.stats.outcomes import (
     MockUsage,
@@ -258,6 +259,8 @@ class Summary:
     """By result."""
     failures: Sequence[FailedItem]
     stand_ins: tuple[MockUsage, ...]
+    choice: Choice | None = None
+    """Which model or agent to use; None: the run compares none, or is not finished, or could stop early."""
     unchecked_successes: int = 0
     """Imported sessions without a score that count as successes, since their source reports no failure."""
 
@@ -286,6 +289,7 @@ class Summary:
 def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     """Compute everything a report shows. The run's id may be abbreviated."""
     # numpy, which a plain run that names this module does not need.
+    from proctor.stats.choice import choose
     from proctor.stats.figures import run_figures
     from proctor.stats.results import load_scope
 
@@ -304,7 +308,9 @@ def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     judging_usd = aggregates.judging_cost(selection)
     models, sessions = model_rows.result(), session_sums.result()
     usage = usage_of(models)
-    figures = run_figures(load_scope(read, scope, now))
+    results = load_scope(read, scope, now)
+    figures = run_figures(results)
+    is_finished = bool(scope.run_id) and facts[0].row["status"] != RUNNING and not facts[0].stop_when
     ended = outcome_rows.result()
     tools = tool_rows.result()
     return Summary(
@@ -315,6 +321,7 @@ def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
         counts=counts_of(ended),
         outcomes=outcomes_of(ended),
         figures=figures,
+        choice=choose(results, figures.main.name) if is_finished and figures.main else None,
         attempts=sessions,
         steps=step_sums.result(),
         tokens=usage,

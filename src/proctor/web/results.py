@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Query
 
 from proctor.api.deprecated import OLD_NAMES_OF_NOTES
 from proctor.api.run_results import WAIT_SECONDS, ResultsOfRuns, RunResults
@@ -36,8 +37,14 @@ def router(site: AppState) -> APIRouter:
     def of_run(
         run_id: RunId,
         wait: WaitSeconds = WAIT_SECONDS,
+        margin: Annotated[
+            float | None, Query(ge=0, le=1, description="How much lower a success rate may be; default 0.05.")
+        ] = None,
+        baseline: Annotated[
+            str, Query(max_length=500, description="What others are compared with; default: the best.")
+        ] = "",
     ) -> RunResults:
         """Sections as the job of the run has them; computed again when items have finished."""
-        return results.of(run_id, wait)
+        return results.of(run_id, wait, margin=margin, baseline=baseline)
 
     return routes

@@ -35,6 +35,37 @@ function filled(element, properties, children) {
   return element;
 }
 
+/**
+ * Make `old` what `fresh` is, with as few changes as possible, so that focus, selection and scrolling survive. Children
+ * with `data-key` are matched by it, others by their place. Listeners of elements that stay are those of `old`.
+ */
+export function updated(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) {
+    old.replaceWith(fresh);
+    return fresh;
+  }
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return old;
+  }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  // The policy of the page forbids to set the attribute.
+  for (const { name, value } of fresh.attributes) if (name === "style") old.style.cssText = value;
+    else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+  const keyed = new Map(before.filter((node) => node.dataset?.key).map((node) => [node.dataset.key, node]));
+  const children = after.map((node, place) => {
+    const match = node.dataset?.key ? keyed.get(node.dataset.key) : before[place]?.dataset?.key ? null : before[place];
+    return match ? updated(match, node) : node;
+  });
+  for (const node of before) if (!children.includes(node)) node.remove();
+  for (const [place, node] of children.entries()) if (old.childNodes[place] !== node) old.insertBefore(node, old.childNodes[place] ?? null);
+  // An element that has moved has lost it.
+  if (focused && document.activeElement !== focused && focused.isConnected) focused.focus({ preventScroll: true });
+  return old;
+}
+
 /** The element with this ID. */
 export const byId = (id) => document.getElementById(id);
 

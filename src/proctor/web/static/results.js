@@ -2,6 +2,7 @@
 
 import { api, byId, el, format, query } from "./app.js";
 import { chartCard, figureWords, itemsAddress } from "./charts.js";
+import { updated } from "./dom.js";
 import { visible } from "./texts.js";
 
 const { number, plural } = format;
@@ -43,7 +44,7 @@ export class ResultsPanel {
     const state = this.wanted;
     try {
       const failures = this.loadFailures();
-      const answer = await api.get(`/api/runs/${encodeURIComponent(this.run)}/results`);
+      const answer = await api.get(`/api/runs/${encodeURIComponent(this.run)}/results${query(this.wishes())}`);
       await Promise.race([failures, new Promise((done) => setTimeout(done, FAILURES_WAIT))]);
       this.seen = state;
       this.show(answer);
@@ -73,14 +74,19 @@ export class ResultsPanel {
     const remarks = texts.length ? [{ kind: "remarks", remarks: texts }] : [];
     const failed = this.failures && failedOnly(this.failures);
     const failures = failed?.groups.length ? [{ kind: "failures", ...failed }] : [];
-    // Why items failed is asked before what they cost: after the leading sentences and tables.
-    const leading = answer.sections.findIndex(({ kind }) => !["sentence", "table"].includes(kind));
-    const place = leading < 0 ? answer.sections.length : leading;
+    // After the answer, its picture and its table.
+    const place = answer.sections.findIndex(({ kind }) => kind === "table") + 1 || answer.sections.filter(({ kind }) => kind === "sentence").length;
     const sections = [...answer.sections.slice(0, place), ...failures, ...answer.sections.slice(place), ...remarks];
-    const before = new Map(this.shown.map((one) => [one.text, one]));
+    if (answer.choice) sections[0] = { ...sections[0], choice: answer.choice };
+    const before = new Map(this.shown.map((one) => [one.key, one]));
     this.shown = sections.map((section) => {
-      const text = JSON.stringify(section);
-      return before.get(text) || { text, element: this.section(section) };
+      const [key, text] = [`${section.kind} ${section.title ?? ""}`, JSON.stringify(section)];
+      const last = before.get(key);
+      before.delete(key);
+      if (last?.text === text) return last;
+      const element = this.section(section);
+      // Charts have listeners of their own on each mark.
+      return { key, text, element: last && section.kind !== "chart" ? updated(last.element, element) : element };
     });
     const elements = this.shown.map((one) => one.element);
     if (!elements.length) elements.push(empty(answer));
@@ -99,16 +105,40 @@ export class ResultsPanel {
     }[section.kind]();
   }
 
-  sentence({ text, note, tone, offersStop }) {
+  /** The margin and the baseline of the answer, which are in the address. */
+  wishes() {
+    const found = new URLSearchParams(location.search);
+    const points = Number.parseFloat(found.get("margin") ?? "");
+    return { margin: Number.isFinite(points) ? points / 100 : "", baseline: found.get("baseline") ?? "" };
+  }
+
+  /** Fields for the margin and the baseline of the answer. */
+  wishForm({ margin, baseline, options, factor }) {
+    const wish = (name, value) => {
+      const address = new URL(location.href);
+      if (value) address.searchParams.set(name, value);
+      else address.searchParams.delete(name);
+      history.replaceState(history.state, "", address);
+      this.load();
+    };
+    const points = Math.round(1000 * margin) / 10;
+    const compared = `/compare${query({ run: this.run, by: factor, against: baseline })}`;
+    return el("form", { class: "result-wishes soft small", onsubmit: (event) => event.preventDefault() },
+      el("label", {}, "May be worse by ", el("input", { type: "number", min: 0, max: 100, step: "any", value: points, onchange: ({ target }) => wish("margin", target.value) }), " pp"),
+      el("label", {}, "than ", el("select", { onchange: ({ target }) => wish("baseline", target.value) }, options.map(({ name }) => el("option", { value: name, selected: name === baseline }, visible(name))))),
+      el("a", { href: compared }, "Compare in detail"));
+  }
+
+  sentence({ text, note, tone, offersStop, choice }) {
     const button = offersStop ? el("button", { type: "button", class: tone === "good" ? "primary" : null, "data-needs": "run" }, "Stop run") : null;
     button?.addEventListener("click", () => this.stop(button));
-    return el("div", { class: `notice result-sentence ${tone === "good" ? "good" : ""}` }, el("div", {}, el("p", {}, el("b", {}, visible(text))), note ? el("p", { class: "soft small" }, visible(note)) : null), button);
+    return el("div", { class: `notice result-sentence ${tone === "good" ? "good" : ""}` }, el("div", {}, el("p", {}, el("b", {}, visible(text))), note ? el("p", { class: "soft small" }, visible(note)) : null, choice ? this.wishForm(choice) : null), button);
   }
 
   table({ title, caption, columns, rows, omitted }) {
     const kind = (column) => [column.isNumeric ? "n" : "", column.isOptional ? "optional" : ""].filter(Boolean).join(" ") || null;
     const heads = columns.map((column) => el("th", { scope: "col", class: kind(column), title: visible(column.title) }, visible(column.title)));
-    const line = (cells) => el("tr", {}, cells.map((cell, place) => el("td", { class: kind(columns[place]), dataset: { title: columns[place].title } }, this.cell(cell, columns[place], widths[place]))));
+    const line = (cells) => el("tr", { dataset: { key: cells[0]?.text ?? "" } }, cells.map((cell, place) => el("td", { class: kind(columns[place]), dataset: { title: columns[place].title } }, this.cell(cell, columns[place], widths[place]))));
     // Intervals begin at the same place in all rows, so that they can be compared.
     const widths = columns.map(({ limits }, place) => (limits ? Math.max(...rows.map((cells) => cells[place].text.length)) : 0));
     const more = columns.filter((column) => column.isOptional).length;
