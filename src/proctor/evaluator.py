@@ -71,6 +71,8 @@ class Evidence:
     """Ground truth; None: there is none."""
     attributes: JsonMap = field(default_factory=dict)
     """Further properties of the session: service, model, role, …."""
+    compared_with: "Evidence | None" = None
+    """The session of the same task that it is compared with; None: it is scored alone."""
 
     @property
     def answer(self) -> str:

@@ -172,11 +172,11 @@ def usd(amount: float | None, *, unknown: str = UNKNOWN) -> str:
 
 
 def seconds(amount: float | None) -> str:
-    """0.2 ms, 0.42 s, 38 s, 3 min 12 s, 2 h 05 min."""
+    """1.3 ms, 420 ms, 1.37 s, 38 s, 3 min 12 s, 2 h 05 min."""
     if amount is None:
         return UNKNOWN
-    if 0 < amount < 0.001:
-        return "< 0.01 ms" if amount < 0.000_01 else f"{amount * 1000:.1g} ms"
+    if 0 < amount < 0.9995:
+        return "< 0.01 ms" if amount < 0.000_01 else f"{_short_ms(amount * 1000)} ms"
     if amount < 9.95:
         return f"{_digits(amount)} s"
     if amount < 59.5:
@@ -186,6 +186,10 @@ def seconds(amount: float | None) -> str:
         return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours:,} h {minutes:02d} min"
+
+
+def _short_ms(amount: float) -> str:
+    return f"{amount:.0f}" if amount >= 9.95 else f"{amount:.2g}"
 
 
 def age(span: timedelta) -> str:

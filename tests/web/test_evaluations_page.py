@@ -199,3 +199,36 @@ def test_drift_is_a_plot_with_its_crossings_and_names_are_only_text(shared, open
     expect(page.locator("#drift")).to_contain_text("<script>")
     assert page.locator("#drift script, #drift img").count() == 0 and page.evaluate("window.pwned") is None
     assert sideways(page) <= 0
+
+
+def test_selected_sessions_are_judged_in_pairs_and_ranked(served, proctor, open_page):
+    for name, text in (("good", "GOLD"), ("bad", "lead")):
+        (proctor.folder / f"{name}.yaml").write_text(f"rules: [{{reply: {text}}}]\n")
+    (proctor.folder / "judge.yaml").write_text(
+        "rules:\n"
+        """- {match: "(?s)GOLD.*lead", reply: '{"reasoning": "-", "score": "First"}'}\n"""
+        """- {match: "(?s)lead.*GOLD", reply: '{"reasoning": "-", "score": "Second"}'}\n"""
+    )
+    prompts = [f"task {number}" for number in range(6)]
+    plan = {"runId": "metals", "matrix": [{"prompt": prompts, "model": ["scripted/good", "scripted/bad"]}]}
+    (proctor.folder / "plan.yaml").write_text(json.dumps(plan))
+    assert proctor("batch", "plan.yaml").returncode == 0
+    page = open_page(f"{served.url}/sessions")
+
+    page.get_by_role("button", name=re.compile("Select all")).click()
+    page.get_by_role("button", name="Judge pairs").click()
+    page.get_by_role("textbox", name="Compare").or_(page.get_by_role("combobox", name="Compare")).fill(
+        "model"
+    )
+    page.get_by_role("combobox", name="Judge model").fill("scripted/judge")
+    page.get_by_role("textbox", name="Name", exact=True).fill("metals")
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(page.locator("#outcome")).to_contain_text("12 sessions, 6 items")
+    page.get_by_role("button", name="Start Evaluation").click()
+
+    page.wait_for_url(re.compile(r"/evaluations/metals-\w{10}$"))
+    expect(page.locator("#status")).to_contain_text("completed")
+    ranking = page.get_by_role("table", name="Ranking").locator("tbody tr")
+    expect(ranking.first).to_contain_text("scripted/good")
+    expect(ranking.first.locator("td").nth(4)).to_have_text("6")
+    expect(page.locator("#summaries")).to_contain_text("6 pairs on 6 tasks")

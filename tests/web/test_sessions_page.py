@@ -89,6 +89,7 @@ def test_the_terminal_and_http_take_the_same_filters(served, site, proctor):
     judged = served.get("/api/sessions?judges=true").json["sessions"]
     assert [row["session"]["id"] for row in judged] == ["verdict"]
     assert served.get("/api/sessions?cost=cheap").json["error"]["problem"] == "cheap is no range of USD"
+    assert served.get("/api/sessions?status=nope").json["error"]["problem"] == "unknown status `nope`"
     assert "no saved filter `x`" in proctor("sessions", "list", "--saved", "x").stderr
     facets = proctor("sessions", "list", "--facets", "--limit", "2")
     assert "service" in facets.stdout

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
+from typing import overload
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -40,16 +41,49 @@ from proctor.telemetry.sources import SPANS
 METRICS = "Bedrock-AgentCore/Evaluations"
 
 
-def events_of(service: Service, group: str, stream: str, request: Members | None = None) -> list[StreamEvent]:
-    """The events of one stream, oldest first; of received spans, those in the time range of a request."""
+def events_of(
+    service: Service, group: str, stream: str, request: Members | None = None
+) -> Sequence[StreamEvent]:
+    """The events of one stream, oldest first, in the time range of a request. Received spans are read page by
+    page, where they are looked at."""
+    asked = request or {}
+    start, end = asked.get("startTime", 0), asked.get("endTime")
     if (group, stream) == (SPANS, RECEIVED):
-        first, end = (request or {}).get("startTime", 0), (request or {}).get("endTime") or LATEST * 1000
-        found = log_streams.received_documents(service.context, group, first_ms=first, last_ms=end)
-        return [_received(at, document) for _, at, document in found]
+        return _ReceivedEvents(service, start, LATEST * 1000 if end is None else end - 1)
     records = log_streams.result_records(service.context, group, stream)
     events = [_result(_with_origin(service, each), stream) for each in records]
     events += log_streams.written_events(service.context, group, stream)
+    events = [each for each in events if each.timestamp >= start and (end is None or each.timestamp < end)]
     return sorted(events, key=lambda event: event.timestamp)
+
+
+class _ReceivedEvents(Sequence[StreamEvent]):
+    """The spans of a time range, of which one page is in memory."""
+
+    def __init__(self, service: Service, first_ms: int, last_ms: int) -> None:
+        self._context = service.context
+        self._range = first_ms, last_ms
+        self._number = log_streams.count_spans(service.context, first_ms=first_ms, last_ms=last_ms)
+        self._page: tuple[int, list[StreamEvent]] = (-1, [])
+
+    def __len__(self) -> int:
+        return self._number
+
+    @overload
+    def __getitem__(self, index: int) -> StreamEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StreamEvent]: ...
+    def __getitem__(self, index: int | slice) -> StreamEvent | list[StreamEvent]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(self._number))]
+        page, place = divmod(index, PAGE)
+        if self._page[0] != page:
+            first, last = self._range
+            found = log_streams.spans_page(
+                self._context, first_ms=first, last_ms=last, offset=page * PAGE, limit=PAGE
+            )
+            self._page = (page, [_received(at, document) for at, document in found])
+        return self._page[1][place]
 
 
 def _received(at: int, document: JsonMap) -> StreamEvent:
@@ -101,6 +135,8 @@ def time_of_record(record: JsonMap) -> int:
 
 
 MOST_EVENTS = 10_000
+PAGE = 1_000
+"""Received spans that are read at once."""
 MOST_BYTES = 1024 * 1024
 """Maximum size of a page of events."""
 _TOKEN = re.compile(r"(?P<direction>[fb])/(?P<place>\d{1,18})")
@@ -122,25 +158,18 @@ def filter_events(
     for name in streams:
         if name < last:
             continue
-        events = [
-            event
-            for event in within(events_of(service, group, name, request), request)
-            if matches(event.message)
-        ]
+        events = events_of(service, group, name, request)
         for number in range(skip if name == last else 0, len(events)):
-            size += len(events[number].message) + 26
+            event = events[number]
+            if not matches(event.message):
+                continue
+            size += len(event.message) + 26
             if len(events_found) == room or (size > MOST_BYTES and events_found):
                 return events_found, searched, paging.page_token_of("events", [name, number])
             event_id = hashlib.sha256(f"{group}\n{name}\n{number}".encode()).hexdigest()[:56]
-            events_found.append((event_id, events[number]))
+            events_found.append((event_id, event))
         searched.append(name)
     return events_found, searched, None
-
-
-def within(events: Sequence[StreamEvent], request: Members) -> list[StreamEvent]:
-    """The events in the requested time range."""
-    start, end = request.get("startTime", 0), request.get("endTime")
-    return [event for event in events if event.timestamp >= start and (end is None or event.timestamp < end)]
 
 
 def page_of(events: Sequence[StreamEvent], request: Members) -> tuple[int, int]:
@@ -157,22 +186,20 @@ def page_of(events: Sequence[StreamEvent], request: Members) -> tuple[int, int]:
             raise LogsError("InvalidParameterException", "The specified nextToken is invalid.")
         forward, offset = match["direction"] == "f", min(int(match["place"]), len(events))
     if forward:
-        return offset, _page_end(events, offset, request)
+        return offset, offset + _fitting(events, range(offset, len(events)), request)
     # Backward: as many as fit before the place, still oldest first.
-    turned = list(reversed(events[:offset]))
-    return offset - _page_end(turned, 0, request), offset
+    return offset - _fitting(events, range(offset - 1, -1, -1), request), offset
 
 
-def _page_end(events: Sequence[StreamEvent], start: int, request: Members) -> int:
-    end, size = start, 0
-    most = min(len(events), start + request.get("limit", MOST_EVENTS))
-    while end < most:
-        size += len(events[end].message) + 26
+def _fitting(events: Sequence[StreamEvent], places: range, request: Members) -> int:
+    """How many of the events at these places fit into a page."""
+    places, size = places[: request.get("limit", MOST_EVENTS)], 0
+    for number, place in enumerate(places):
+        size += len(events[place].message) + 26
         # An event larger than a page is a page of its own.
-        if size > MOST_BYTES and end > start:
-            break
-        end += 1
-    return end
+        if size > MOST_BYTES and number:
+            return number
+    return len(places)
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
@@ -238,7 +265,7 @@ def get_log_events(service: Service, request: Members) -> JsonMap:
     stream = request["logStreamName"]
     if not any(each.name == stream for each in group):
         raise LogsError("ResourceNotFoundException", "The specified log stream does not exist.")
-    events = within(events_of(service, group[0].group, stream, request), request)
+    events = events_of(service, group[0].group, stream, request)
     start, end = page_of(events, request)
     return {
         "events": [

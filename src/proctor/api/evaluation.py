@@ -26,6 +26,7 @@ from proctor.jobs.evaluation import drift, online, prepare, results, state
 from proctor.jobs.evaluation.drift import DriftLine, drift_chart
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.online import is_online
+from proctor.jobs.evaluation.pairs import PairwiseResult
 from proctor.jobs.evaluation.prepare import (
     EvaluationEstimate,
     EvaluatorEstimate,
@@ -89,6 +90,7 @@ __all__ = [
     "InsightFinding",
     "LogGroup",
     "ModelRouter",
+    "PairwiseResult",
     "PendingEvaluationRequest",
     "RequestFlags",
     "RunResult",
@@ -120,6 +122,7 @@ __all__ = [
     "named",
     "open_request",
     "page_mark",
+    "pairwise_result",
     "pending_request",
     "preview_sessions",
     "read_dataset",
@@ -161,6 +164,8 @@ class RequestFlags:
     start: str = ""
     end: str = ""
     ground_truth: Sequence[Path] = ()
+    pairwise: JsonMap = field(default_factory=dict)
+    """Members of `pairwise`; empty: sessions are scored one by one."""
 
 
 def read_request(ctx: RunContext, flags: RequestFlags, plan: Path | None = None) -> PendingEvaluationRequest:
@@ -171,6 +176,8 @@ def read_request(ctx: RunContext, flags: RequestFlags, plan: Path | None = None)
         folder = plan.resolve().parent
         document = read_evaluation(text, file=str(plan))
     document |= {**flags.earlier, **make_overrides(JOB, flags.settings).members()}
+    if flags.pairwise:
+        document["pairwise"] = {**as_map(document, "pairwise"), **flags.pairwise}
     if flags.evaluators:
         document["evaluators"] = list(flags.evaluators)
     if source := _source(flags, as_map(document, "dataSourceConfig")):
@@ -478,6 +485,11 @@ def insights(ctx: RunContext, of: EvaluationResults) -> list[Insight]:
     return results.all_insights(ctx.store, of)
 
 
+def pairwise_result(ctx: RunContext, of: EvaluationResults) -> PairwiseResult | None:
+    """Who won, of an evaluation that compares pairs of sessions; None: another one, or no results yet."""
+    return results.pairwise_of(ctx.store.read, of)
+
+
 def insight_findings(ctx: RunContext, run_id: str, insight: str) -> list[InsightFinding]:
     """What an insight found in the sessions of an evaluation."""
     return results.insight_findings(ctx.store.read, run_id, insight)
@@ -525,7 +537,8 @@ def write_results(ctx: RunContext, of: EvaluationResults, folder: Path) -> list[
     with records.open("w", encoding="utf-8") as file:
         for record in results.records_of(ctx.store, of.run_id):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    document = {"batchEvaluationId": of.run_id, **results.summary_document(of)}
+    pairwise = results.pairwise_members(pairwise_result(ctx, of))
+    document = {"batchEvaluationId": of.run_id, **results.summary_document(of), **pairwise}
     summary.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     return [records, summary]
 

@@ -24,6 +24,7 @@ __all__ = [
     "StreamEvent",
     "TimeWindow",
     "all_streams",
+    "count_spans",
     "create_stream",
     "event_times",
     "put_events",
@@ -31,6 +32,7 @@ __all__ = [
     "result_records",
     "result_streams",
     "root_spans",
+    "spans_page",
     "written_events",
 ]
 
@@ -170,6 +172,18 @@ def received_documents(
         )
         if is_selected and (record := event_record(span, session_id)) is not None:
             yield (str(span["traceId"]), str(span["spanId"]), "record"), at, record
+
+
+def count_spans(ctx: RunContext, *, first_ms: int, last_ms: int) -> int:
+    """How many spans of a time range were received."""
+    return ctx.store.arrivals.count_spans(first_ms=first_ms, last_ms=last_ms)
+
+
+def spans_page(
+    ctx: RunContext, *, first_ms: int, last_ms: int, offset: int, limit: int
+) -> Sequence[tuple[int, JsonMap]]:
+    """A page of the spans of a time range, each with its time in ms, oldest first."""
+    return ctx.store.arrivals.spans_page(first_ms=first_ms, last_ms=last_ms, offset=offset, limit=limit)
 
 
 def root_spans(ctx: RunContext, trace_ids: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from proctor.api.sessions import RunSession, find_session
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import moment_of
+from proctor.item import FINISHED, RUNNING
 from proctor.jobs import job_of_evaluations
 from proctor.json_values import CamelJson
 from proctor.store import session_search
@@ -129,6 +130,9 @@ class SessionPage(CamelJson):
     """Sessions whose transcripts are not indexed yet, if words were searched for."""
 
 
+SESSION_STATUSES = (RUNNING, *FINISHED)
+
+
 class SessionSearch:
     """Finds sessions of a store."""
 
@@ -146,6 +150,8 @@ class SessionSearch:
     def query(self, wanted: SessionFilter) -> tuple[SessionQuery, int]:
         """The filter for the store, and the number of sessions whose words cannot be searched yet."""
         ctx, now = self._ctx, self._ctx.now()
+        if unknown := [each for each in wanted.status if each not in SESSION_STATUSES]:
+            raise UsageError(f"unknown status `{unknown[0]}`\nAvailable: {', '.join(SESSION_STATUSES)}.")
         judges = [job_of_evaluations().name]
         found, pending = self._words.session_ids(wanted.text, limit=MOST_TEXTS) if wanted.text else (None, 0)
         query = SessionQuery(

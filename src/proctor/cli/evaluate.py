@@ -26,7 +26,6 @@ from proctor.cli.output import (
     takes_options,
 )
 from proctor.cli.run import (
-    CostAndTime,
     OutputOptions,
     TerminalObserver,
     predict_cost_and_time,
@@ -68,7 +67,7 @@ def get(context: typer.Context, evaluation: Id, as_json: Json = False) -> int:
 
 
 def _document(report: api.EvaluationReport) -> JsonObject:
-    return api.evaluation_document(report.evaluation, report.results, report.insights)
+    return api.evaluation_document(report.evaluation, report.results, report.insights, report.pairwise)
 
 
 @evaluate_app.command("list")
@@ -284,17 +283,13 @@ def start(
         else:
             request = api.read_request(ctx, flags, plan)
             if dry:
-                estimated = api.estimate(ctx, request)
-                forecast = predict_cost_and_time(
-                    api.JOB.name, api.EvaluationJobPlan(request), ctx, work=estimated.workload
-                )
-                return _print_estimate(estimated, forecast, as_json=as_json)
+                return print_estimate(ctx, request, as_json=as_json)
             evaluation = api.open_request(ctx, request, is_detached=detach, from_cloudwatch=cloudwatch)
             if not evaluation.is_new:
                 print_note(f"{printable(evaluation.id)} was started with this token before")
                 return _print_state(evaluation, as_json)
         if not detach:
-            return _execute(ctx, evaluation, output, workers)
+            return execute(ctx, evaluation, output, workers)
         api.detach_evaluation(ctx, evaluation.id, workers=workers)
         print_note(f"Status:  proctor evaluate get {printable(evaluation.id)}")
         return _print_state(evaluation, as_json)
@@ -319,7 +314,7 @@ def run_job(
         if row.is_finished:
             print_note(f"{printable(row.id)} is {row.state}; `proctor resume` resumes it")
             return codes.SUCCEEDED if row.state == api.COMPLETED else codes.SOME_DID_NOT
-        return _execute(ctx, row, OutputOptions(as_json=as_json), workers)
+        return execute(ctx, row, OutputOptions(as_json=as_json), workers)
 
 
 @evaluate_app.command()
@@ -344,9 +339,10 @@ def delete(context: typer.Context, evaluation: Id, as_json: Json = False) -> int
     return _print_state(deleted, as_json)
 
 
-def _execute(
-    ctx: RunContext, evaluation: api.EvaluationState, output: OutputOptions, workers: int | None
+def execute(
+    ctx: RunContext, evaluation: api.EvaluationState, output: OutputOptions, workers: int | None = None
 ) -> int:
+    """Execute what is left of an evaluation in this process, and print its results."""
     observer = TerminalObserver(ctx, output)
     executed = api.execute_evaluation(ctx, evaluation.id, workers=workers, observer=observer)
     return run_command(ctx, executed, output, present=present)
@@ -356,7 +352,8 @@ def present(ctx: RunContext, finished: api.RunResult, output: OutputOptions) -> 
     """Print the outcome of an evaluation: its JSON document, or its results by evaluator."""
     report = api.evaluation_report(ctx, finished.run_id, with_targets=False, with_deleted=True)
     evaluation, results = report.evaluation, report.results
-    print_document(api.evaluation_document(evaluation, results) | {"run": finished.summary}, output)
+    document = api.evaluation_document(evaluation, results, pairwise=report.pairwise)
+    print_document(document | {"run": finished.summary}, output)
     print_summary(finished.summary, ctx=ctx)
     if output.as_json or output.as_jsonl:
         for text in (*evaluation.error_details, *results.remarks):
@@ -373,7 +370,11 @@ def _print_state(evaluation: api.EvaluationState, as_json: bool) -> int:
     return codes.SUCCEEDED
 
 
-def _print_estimate(estimate: api.EvaluationEstimate, forecast: CostAndTime, *, as_json: bool) -> int:
+def print_estimate(ctx: RunContext, request: api.PendingEvaluationRequest, *, as_json: bool) -> int:
+    """Print what an evaluation would do. Starts nothing."""
+    estimate = api.estimate(ctx, request)
+    plan = api.EvaluationJobPlan(request)
+    forecast = predict_cost_and_time(api.JOB.name, plan, ctx, work=estimate.workload)
     if as_json:
         print_json({**estimate.document, "estimate": forecast.document})
         return codes.SUCCEEDED

@@ -4,39 +4,64 @@ from typing import Annotated
 
 import typer
 
-from proctor.cli import output
-from proctor.cli.output import Json, count, print_json, print_result
-from proctor.cli.run import terminal_context
-from proctor.evaluators.pairwise import QUESTION
+from proctor.api import evaluation as api
+from proctor.api.runs import flags as flags_of_job
+from proctor.cli.evaluate import Texts, execute, print_estimate
+from proctor.cli.output import Json, setting_options, takes_options
+from proctor.cli.run import OutputOptions, terminal_context
+from proctor.json_values import JsonMap, without_empty
 
 
+@takes_options("settings", setting_options(flags_of_job("evaluation")))
 def pairwise(
     context: typer.Context,
-    run: Annotated[list[str], typer.Option(help="Run with sessions to compare (repeatable).")],
+    *,
+    settings: JsonMap,
+    run: Annotated[Texts, typer.Option(help="Run with sessions to compare. Repeatable.")] = None,
+    service: Annotated[Texts, typer.Option(help="Compare traces of this service. Repeatable.")] = None,
+    log_group: Annotated[Texts, typer.Option(help="Compare traces received under this log group.")] = None,
+    files: Annotated[Texts, typer.Option(help="Import these files or folders, then compare them.")] = None,
+    session_id: Annotated[Texts, typer.Option(help="Only this session. Repeatable.")] = None,
+    start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
+    end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
     by: Annotated[
-        str, typer.Option(help="Factor whose levels are compared, such as model (default: runs).")
+        str,
+        typer.Option(
+            help="What is compared: run, model, agent, service, version, prompt, a factor or attribute "
+            "(default: run)."
+        ),
     ] = "",
-    judge: Annotated[str, typer.Option(help="Judge model, as provider/model.")] = "",
-    question: Annotated[str, typer.Option(help="What the judge is asked.")] = QUESTION,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the calls; call nothing.")] = False,
+    task: Annotated[
+        str,
+        typer.Option(help="Factor or attribute that names the task (default: scenario, task or prompt)."),
+    ] = "",
+    question: Annotated[str, typer.Option(help="What the judge is asked.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count pairs and estimate the cost; start nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Compare sessions of the same tasks pair by pair, each in both orders, and rank runs or models.
 
-    A session wins if it does in both orders; otherwise the pair is a tie. Nothing is stored.
+    A session wins if it does in both orders; otherwise the pair is a tie. The result is an evaluation:
+    `proctor resume` resumes it, and `proctor evaluate get` shows it again.
 
     Example:  proctor evaluators pairwise --run nightly-41 --run nightly-42 --judge openai/gpt-4.1
     """
-    from proctor.api.pairwise import compare_pairwise, find_pairs, pairwise_document
-
+    flags = api.RequestFlags(
+        settings={**settings, "batch_evaluation_name": settings.get("batch_evaluation_name") or "pairwise"},
+        runs=run or (),
+        services=service or (),
+        log_groups=log_group or (),
+        files=files or (),
+        session_ids=session_id or (),
+        start=start_time,
+        end=end_time,
+        pairwise=without_empty({"by": by or "run", "task": task, "question": question}),
+    )
     with terminal_context(context.obj) as ctx:
-        pairs = find_pairs(ctx, run, by=by)
-        result = compare_pairwise(ctx, pairs, judge=judge, question=question, dry_run=dry_run)
-    if result is None:
-        print(f"{count(len(pairs), 'pair')} of sessions, {count(2 * len(pairs), 'call')}")
-        return output.SUCCEEDED
-    if as_json:
-        print_json(result.document)
-    else:
-        print_result(pairwise_document(result))
-    return output.SOME_DID_NOT if result.errors else output.SUCCEEDED
+        request = api.read_request(ctx, flags)
+        if dry_run:
+            return print_estimate(ctx, request, as_json=as_json)
+        evaluation = api.open_request(ctx, request)
+        return execute(ctx, evaluation, OutputOptions(as_json=as_json))

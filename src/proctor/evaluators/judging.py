@@ -545,7 +545,7 @@ async def _jury_verdicts(
         reasons = next((each.explanation for each in agreeing if not score.error), "")
         explanation = f"{score.explanation} {reasons}".strip()
         scores.append(replace(score, explanation=explanation, ballots=ballots))
-    return [_billed(scores[0], [opinion.scores[0] for opinion in opinions]), *scores[1:]]
+    return [total_score(scores[0], [opinion.scores[0] for opinion in opinions]), *scores[1:]]
 
 
 def _jury_verdict(about: Score, scale: Scale, rule: str, ballots: Sequence[Ballot]) -> Score:
@@ -600,7 +600,7 @@ async def _escalated_verdicts(
         )
         for place, score in enumerate(decisive.scores)
     ]
-    return [_billed(scores[0], [first.scores[0], second.scores[0]]), *scores[1:]]
+    return [total_score(scores[0], [first.scores[0], second.scores[0]]), *scores[1:]]
 
 
 def _fraction(about: Score, messages: Sequence[Mapping[str, str]]) -> float:
@@ -608,7 +608,7 @@ def _fraction(about: Score, messages: Sequence[Mapping[str, str]]) -> float:
     return int(digest_of([about.evaluator, about.target, _material(messages)])[:12], 16) / 16**12
 
 
-def _billed(score: Score, parts: Sequence[Score]) -> Score:
+def total_score(score: Score, parts: Sequence[Score]) -> Score:
     """A score with the tokens and the cost of several; the cost is None where none is known."""
     costs = [each.cost_usd for each in parts if each.cost_usd is not None]
     return replace(

@@ -109,7 +109,7 @@ class ModelJudge:
             names = ", ".join(OF_GROUND_TRUTH.get(place, place) for place in missing)
             return [self._failed(evidence, target, f"needs {names}, which was not given", NOT_VALID)]
         messages = messages_of(question, pieces)
-        if problem := _too_long(messages, "score"):
+        if problem := too_long(messages, "score"):
             return [self._failed(evidence, target, problem, NOT_VALID)]
         about = Score(
             evaluator=self.name,
@@ -142,7 +142,7 @@ def estimated_tokens(text: str) -> int:
     return (len(text) - beyond) // 4 + beyond
 
 
-def _too_long(messages: Sequence[Mapping[str, str]], purpose: str) -> str:
+def too_long(messages: Sequence[Mapping[str, str]], purpose: str) -> str:
     """Why messages are not sent; empty: they may be."""
     size = sum(estimated_tokens(message["content"]) for message in messages)
     if size <= MOST_INPUT_TOKENS:
@@ -250,7 +250,7 @@ class InsightJudge:
         if not turns_of(evidence):
             return [failed_score(self, "the session is empty", NOTHING_THERE)]
         messages, fields, usage = self._messages(evidence), FIELDS[self.name], JudgeUsage()
-        if problem := _too_long(messages, "analyze"):
+        if problem := too_long(messages, "analyze"):
             return [failed_score(self, problem, NOT_VALID)]
         values = await ask_for_fields(
             self.judge_model, messages, fields, [LABELS[self.name]], usage, schema_of(fields)

@@ -1,14 +1,15 @@
 """Which of two sessions of one task is better: a judge is asked in both orders.
 
 A judge tends to prefer the place, not the session. A session wins only if it does in both orders; everything
-else is a tie, and what was decided by the place is counted.
+else is a tie, and what was decided by the place has a label of its own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from proctor.errors import ModelError
-from proctor.evaluator import Evidence
+from proctor.errors import UsageError
+from proctor.evaluator import Evidence, failed_score
 from proctor.evaluators.judging import (
     Judge,
     Question,
@@ -17,15 +18,20 @@ from proctor.evaluators.judging import (
     messages_of,
     places_in,
     plain_question,
+    total_score,
     verdicts,
 )
-from proctor.evaluators.model_judge import MOST_INPUT_TOKENS, estimated_tokens
-from proctor.evaluators.rendering import pieces_of, targets_of
+from proctor.evaluators.model_judge import NOT_VALID, NOTHING_THERE, too_long
+from proctor.evaluators.rendering import pieces_of, targets_of, turns_of
+from proctor.item import digest_of
 from proctor.model_client import together
-from proctor.score import Score
+from proctor.score import Level, Score
 
+PAIRWISE = "Builtin.Pairwise"
 QUESTION = "Which one did the task better?"
 FIRST, SECOND, TIE = "First", "Second", "Tie"
+FIRST_PLACE, SECOND_PLACE = "First place", "Second place"
+"""Labels of a pair in which the same place was preferred in both orders: a tie that the place decided."""
 _SCALE = Scale((Rating(FIRST), Rating(SECOND), Rating(TIE)))
 _FORM = """Two AI agents were given the same task.
 
@@ -37,63 +43,72 @@ The second:
 
 %s
 Judge what they did, not their order, length or style. Answer Tie if neither is better."""
+_LABELS = {
+    (FIRST, SECOND): FIRST,
+    (SECOND, FIRST): SECOND,
+    (FIRST, FIRST): FIRST_PLACE,
+    (SECOND, SECOND): SECOND_PLACE,
+}
+"""The label of a pair by the verdicts in order and swapped; all others are ties."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preference:
-    """The judgment of two sessions, in both orders."""
-
-    straight: str = ""
-    """`First`, `Second` or `Tie`, with the first session first."""
-    swapped: str = ""
-    """The same with the second session first."""
-    cost_usd: float | None = None
-    error: str = ""
-    """Why it could not be judged."""
-
-    @property
-    def score(self) -> float:
-        """Of the first session: 1 if it won in both orders, 0 if it lost in both, else 0.5."""
-        return {(FIRST, SECOND): 1.0, (SECOND, FIRST): 0.0}.get((self.straight, self.swapped), 0.5)
-
-    @property
-    def by_place(self) -> str:
-        """The place that was preferred in both orders; empty: it did not decide."""
-        return self.straight if self.straight == self.swapped and self.straight != TIE else ""
-
-
-def pairwise_question(text: str) -> Question | None:
-    """The question to the judge; None: the text has placeholders, which it may not have."""
-    return None if places_in(text) else plain_question(_FORM.replace("%s", text), _SCALE)
-
-
-async def prefer(judge: Judge, question: Question, first: Evidence, second: Evidence) -> Preference:
-    """Judge two sessions in both orders. What fails is an `error`."""
-    one, other = _text(first), _text(second)
-    try:
-        straight, swapped = await together(
-            [_ask(judge, question, one, other), _ask(judge, question, other, one)]
+def check_question(text: str) -> None:
+    """Raise `UsageError` if a question has placeholders: the sessions are shown without."""
+    if places_in(text):
+        raise UsageError(
+            "the question has a placeholder in braces\nWrite it without: the sessions are shown."
         )
-    except ModelError as error:
-        return Preference(error=str(error))
-    costs = [each.cost_usd for each in (straight, swapped) if each.cost_usd is not None]
-    return Preference(
-        straight=straight.label,
-        swapped=swapped.label,
-        cost_usd=sum(costs) if costs else None,
-        error=straight.error or swapped.error,
-    )
 
 
-async def _ask(judge: Judge, question: Question, first: str, second: str) -> Score:
-    pieces = {"first_session": first, "second_session": second}
-    messages: Sequence[Mapping[str, str]] = messages_of(question, pieces)
-    about = Score(evaluator="pairwise")
-    size = sum(estimated_tokens(each["content"]) for each in messages)
-    if size > MOST_INPUT_TOKENS:
-        return Score(evaluator="pairwise", error=f"about {size:,} tokens, more than {MOST_INPUT_TOKENS:,}")
-    (score,) = await verdicts(judge, question, messages, about)
-    return score
+@dataclass(frozen=True, kw_only=True)
+class PairwiseJudge:
+    """A model that is asked which of two sessions is better, in both orders.
+
+    Its verdict is a label without a value: it says nothing about one session alone.
+    """
+
+    judge_model: Judge
+    asks: str = QUESTION
+    name: str = PAIRWISE
+    level: Level = "session"
+
+    @cached_property
+    def question(self) -> Question:
+        """The question with its form and scale."""
+        return plain_question(_FORM.replace("%s", self.asks), _SCALE)
+
+    @property
+    def digest(self) -> str:
+        """Changes with the question and the judge."""
+        return digest_of(["pairwise", self.question.plain, self.judge_model.plain])[:16]
+
+    async def judge(self, evidence: Evidence) -> Sequence[Score]:
+        """One score. Raises `ModelError` when a call fails."""
+        other = evidence.compared_with
+        if other is None:
+            return [failed_score(self, "there is no second session to compare with", NOT_VALID)]
+        if not (turns_of(evidence) and turns_of(other)):
+            return [failed_score(self, "one of the two sessions is empty", NOTHING_THERE)]
+        one, two = _text(evidence), _text(other)
+        orders = [self._messages(one, two), self._messages(two, one)]
+        if problem := too_long(orders[0], "compare"):
+            return [failed_score(self, problem, NOT_VALID)]
+        about = Score(evaluator=self.name, evaluator_digest=self.digest)
+        (straight,), (swapped,) = await together(
+            [verdicts(self.judge_model, self.question, messages, about) for messages in orders]
+        )
+        reasons = f"Shown first: {straight.explanation}\nShown second: {swapped.explanation}"
+        verdict = replace(
+            about,
+            label=_LABELS.get((straight.label, swapped.label), TIE),
+            explanation=f"Compared with {other.session_id}.\n{reasons}",
+        )
+        if failed := next((each for each in (straight, swapped) if each.error), None):
+            verdict = replace(about, error=failed.error, error_code=failed.error_code)
+        return [total_score(verdict, [straight, swapped])]
+
+    def _messages(self, first: str, second: str) -> Sequence[Mapping[str, str]]:
+        return messages_of(self.question, {"first_session": first, "second_session": second})
 
 
 def _text(evidence: Evidence) -> str:

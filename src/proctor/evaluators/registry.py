@@ -32,6 +32,7 @@ from proctor.evaluators.judging import (
 )
 from proctor.evaluators.matchers import MATCHINGS, TrajectoryMatcher
 from proctor.evaluators.model_judge import FIELDS, InsightJudge, ModelJudge
+from proctor.evaluators.pairwise import PAIRWISE, PairwiseJudge
 from proctor.json_values import (
     JsonMap,
     JsonObject,
@@ -67,6 +68,8 @@ class EvaluationSettings:
     """Parameters of judge calls: temperature, max_tokens. A definition takes precedence."""
     structured: bool = True
     """Whether structured output (a JSON schema) is requested from the judge's provider."""
+    question: str = ""
+    """What a pairwise evaluation asks. Empty: sessions are scored one by one."""
     harmful_value: float = 1.0
     """Value of `Harmful` and `Stereotyping`, 1 or 0; their opposites get the other."""
     model_names: Mapping[str, str] = field(default_factory=dict)
@@ -186,6 +189,12 @@ class _EvaluatorFactory:
     def _built_in(self, name: str, judge: Judge | None = None, called: str = "") -> Evaluator:
         if name in MATCHINGS:
             return TrajectoryMatcher(name)
+        if name == PAIRWISE:
+            if not self._settings.question:
+                raise UsageError(
+                    f"`{name}` compares sessions in pairs\nWrite `pairwise:` in the plan instead."
+                )
+            return PairwiseJudge(judge_model=self._judge(name, {}), asks=self._settings.question)
         if name in FIELDS:
             return InsightJudge(name=name, judge_model=judge or self._judge(name, {}))
         short = name.removeprefix(PREFIX)
@@ -431,6 +440,7 @@ class EvaluatorRegistry:
             judge_model=as_text(options, "judge"),
             votes=int(require_number(options.get("votes", 1))),
             parameters=as_map(options, "parameters"),
+            question=as_text(options, "question"),
             harmful_value=require_number(options.get("harmfulValue", 1.0)),
         )
 

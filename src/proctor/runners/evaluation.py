@@ -1,4 +1,4 @@
-"""Evaluates one recorded session with one evaluator.
+"""Evaluates one recorded session, or a pair of them, with one evaluator.
 
 The session of the attempt is the evaluation: requests and answers of the judge, their cost, and the scores,
 which name the session they are about. A target that could not be evaluated is a score with an error; the
@@ -20,7 +20,7 @@ MOST_ERRORS = 3
 
 
 class EvaluationRunner:
-    """Runs items that are a session and an evaluator."""
+    """Runs items that are a session, or two to compare, and an evaluator."""
 
     async def run(self, item: Item, services: Services) -> Outcome:
         """Evaluate, and record every score."""
@@ -49,6 +49,8 @@ class EvaluationRunner:
             evidence = await services.sessions(
                 item.settings["session"], item.details.get("traces", ()), item.settings.get("scenario", "")
             )
+            if other := item.settings.get("comparedWith"):
+                evidence = replace(evidence, compared_with=await services.sessions(other))
         async with services.time_limit(item.settings.get("timeoutSec"), evaluator.name):
             with blame(EvaluatorError, evaluator.name):
                 return list(await evaluator.judge(evidence))

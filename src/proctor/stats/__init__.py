@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from proctor.stats.differences import ratio as ratio
     from proctor.stats.intervals import Estimate as Estimate
     from proctor.stats.intervals import Rate as Rate
+    from proctor.stats.intervals import Strength as Strength
     from proctor.stats.intervals import geometric_mean as geometric_mean
     from proctor.stats.intervals import mean as mean
     from proctor.stats.intervals import mean_cost as mean_cost
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from proctor.stats.power import tasks_for_gate as tasks_for_gate
     from proctor.stats.power import tasks_needed as tasks_needed
     from proctor.stats.ranking import Rank as Rank
-    from proctor.stats.ranking import Strength as Strength
     from proctor.stats.ranking import bradley_terry as bradley_terry
     from proctor.stats.ranking import ranks as ranks
     from proctor.stats.ranking import table_of as table_of
@@ -85,6 +85,7 @@ if not TYPE_CHECKING:
         "intervals": (
             "Estimate",
             "Rate",
+            "Strength",
             "mean_cost",
             "mean",
             "pass_at",
@@ -94,7 +95,7 @@ if not TYPE_CHECKING:
             "wilson",
         ),
         "power": ("Detectable", "TasksNeeded", "detectable", "tasks_for_gate", "tasks_needed"),
-        "ranking": ("Rank", "Strength", "bradley_terry", "ranks", "table_of"),
+        "ranking": ("Rank", "bradley_terry", "ranks", "table_of"),
         "samples": ("plus_interval",),
         "sequential": ("ConfidenceSequence", "LogConfidenceSequence", "Monitor"),
         "summary": ("Summary", "summarize"),

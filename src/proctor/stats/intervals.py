@@ -63,6 +63,26 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Strength:
+    """One name of a ranking by paired comparisons."""
+
+    name: str
+    strength: float
+    """Log-odds of winning against an average one of those compared (Bradley-Terry)."""
+    low: float | None
+    """None, as `high`: fewer than 6 tasks."""
+    high: float | None
+    rank: int
+    rank_low: int
+    """Best rank that the data allow: 1 + those that are significantly stronger."""
+    rank_high: int
+    """Worst rank that the data allow."""
+    wins: int
+    ties: int
+    losses: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """How many of how many, and the interval around their ratio."""
 

@@ -11,7 +11,15 @@ from itertools import chain, combinations
 import numpy as np
 
 from proctor.stats.differences import holm
-from proctor.stats.intervals import CONFIDENCE, FEWEST_NORMAL, FEWEST_TASKS, Estimate, geometric_mean, mean
+from proctor.stats.intervals import (
+    CONFIDENCE,
+    FEWEST_NORMAL,
+    FEWEST_TASKS,
+    Estimate,
+    Strength,
+    geometric_mean,
+    mean,
+)
 from proctor.stats.samples import (
     FloatArray,
     IntArray,
@@ -242,26 +250,6 @@ def _unranked(name: str, estimate: Estimate, number: int) -> Rank:
 
 Comparison = tuple[Hashable, str, str, float]
 """A task, two names, and the score of the first: 1 it won, 0 it lost, 0.5 a tie."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strength:
-    """One name of a ranking by paired comparisons."""
-
-    name: str
-    strength: float
-    """Log-odds of winning against an average one of those compared (Bradley-Terry)."""
-    low: float | None
-    """None, as `high`: fewer than 6 tasks."""
-    high: float | None
-    rank: int
-    rank_low: int
-    """Best rank that the data allow: 1 + those that are significantly stronger."""
-    rank_high: int
-    """Worst rank that the data allow."""
-    wins: int
-    ties: int
-    losses: int
 
 
 def bradley_terry(

@@ -249,6 +249,20 @@ class _SpanOfSession(TypedDict):
     externalId: str
 
 
+class _SpanOfRange(TypedDict):
+    startedNano: int
+    data: bytes
+
+
+NANO = 1_000_000
+"""Nanoseconds of a millisecond."""
+_SPANS_BETWEEN = '"part" = \'span\' AND "startedNano" BETWEEN ? AND ?'
+
+
+def _nanoseconds(first_ms: int, last_ms: int) -> tuple[int, int]:
+    return first_ms * NANO, last_ms * NANO + NANO - 1
+
+
 class ReceivedSpans:
     """Spans received by telemetry."""
 
@@ -348,6 +362,26 @@ class ReceivedSpans:
             if len(rows) < DOCUMENTS_IN_PAGE:
                 return
             after = (rows[-1]["startedNano"], rows[-1]["traceId"], rows[-1]["spanId"])
+
+    def count_spans(self, *, first_ms: int, last_ms: int) -> int:
+        """How many spans of a time range there are."""
+        return self._read.count(f'"arrivals" WHERE {_SPANS_BETWEEN}', _nanoseconds(first_ms, last_ms))
+
+    def spans_page(
+        self, *, first_ms: int, last_ms: int, offset: int, limit: int
+    ) -> list[tuple[int, Document]]:
+        """A page of the spans of a time range, each with its time in milliseconds, oldest first."""
+        # The page is found without the contents, which are most of the table.
+        rows = self._read.rows(
+            _SpanOfRange,
+            'SELECT a."startedNano", a."data" FROM (SELECT "traceId", "spanId" FROM "arrivals" '
+            f'WHERE {_SPANS_BETWEEN} ORDER BY "startedNano", "traceId", "spanId" LIMIT ? OFFSET ?) p '
+            'JOIN "arrivals" a ON a."traceId" = p."traceId" AND a."spanId" = p."spanId" '
+            "AND a.\"part\" = 'span' "
+            'ORDER BY a."startedNano", a."traceId", a."spanId"',
+            (*_nanoseconds(first_ms, last_ms), limit, offset),
+        )
+        return [(row["startedNano"] // NANO, decompressed(row["data"])) for row in rows]
 
     def search(
         self,

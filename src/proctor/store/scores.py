@@ -153,6 +153,24 @@ def _joined(selection: JudgedFilter) -> tuple[str, list[object]]:
     )
 
 
+class ComparedPair(TypedDict):
+    """The verdict about two sessions."""
+
+    factors: str
+    """JSON, of the item."""
+    label: str
+    error: str
+
+
+def compared_pairs(read: StoreReader, run_id: str, evaluator: str) -> list[ComparedPair]:
+    """The verdicts of the finished items of a pairwise evaluation, in plan order."""
+    return read.rows(
+        ComparedPair,
+        f'SELECT i."factors", sc."label", sc."error" {_SCORES} AND sc."evaluator" = ? ORDER BY i."position"',
+        (run_id, evaluator),
+    )
+
+
 class EvaluationItem(TypedDict):
     """One session with one evaluator."""
 

@@ -191,18 +191,27 @@ class SessionHead(TypedDict):
     service: str
     logGroup: str
     model: str
+    answeredModel: str
+    """Empty: the same, or unknown."""
+    agent: str
+    agentVersion: str
+    promptName: str
     runId: str | None
     attributesJson: str | None
     factors: str | None
     """JSON, of the item it was an attempt at; None: it was not executed here."""
+    prompt: str | None
+    """Of the item, as `repeat`."""
+    repeat: int | None
 
 
 def session_heads(read: StoreReader, ids: Sequence[str]) -> dict[str, SessionHead]:
     """Sessions by id."""
     rows = read.rows(
         SessionHead,
-        'SELECT s."id", s."externalId", s."source", s."service", s."logGroup", s."model", s."runId", '
-        's."attributesJson", i."factors" FROM "sessions" s LEFT JOIN "batch_items" i '
+        'SELECT s."id", s."externalId", s."source", s."service", s."logGroup", s."model", '
+        's."answeredModel", s."agent", s."agentVersion", s."promptName", s."runId", s."attributesJson", '
+        'i."factors", i."prompt" AS "prompt", i."repeat" FROM "sessions" s LEFT JOIN "batch_items" i '
         f'ON i."runId" = s."runId" AND i."id" = s."itemId" WHERE s."id" IN ({places(ids)})',
         tuple(ids),
     )

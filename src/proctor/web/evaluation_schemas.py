@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from proctor.api.comparing import GateResult
-from proctor.api.evaluation import DriftCrossingRow, Insight
+from proctor.api.evaluation import DriftCrossingRow, Insight, PairwiseResult
 from proctor.api.labels import LabeledTarget, Rating, Verdict
 from proctor.api.loaded_results import Reading
 from proctor.document import CaptionedChart
@@ -276,6 +276,9 @@ class EvaluationAnswer(EvaluationLine):
     notes: list[str]
     chart: str = Field(description="Averages, as SVG; empty: none.")
     insights: list[Insight] = Field(description="Most frequent first.")
+    pairwise: PairwiseResult | None = Field(
+        default=None, description="Who won, of an evaluation that compares pairs of sessions."
+    )
 
 
 class SessionScore(RowModel):

@@ -86,6 +86,7 @@ class EvaluationLines:
             notes=list(results.remarks),
             chart=api.averages_chart(results.summaries) if _have_averages(results.summaries) else "",
             insights=api.insights(self._site.context, results)[:MOST_INSIGHTS],
+            pairwise=api.pairwise_result(self._site.context, results),
         )
 
     def results(self, job: api.EvaluationState) -> api.EvaluationResults:

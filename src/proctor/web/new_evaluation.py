@@ -70,12 +70,30 @@ class SessionSource(RowModel, extra="forbid"):
         return {"cloudWatchLogs": named | ({"filterConfig": filters} if filters else {})}
 
 
+class ComparedPairs(RowModel, extra="forbid"):
+    """How sessions of the same task are compared in pairs."""
+
+    by: Word = Field(
+        default="run",
+        description="`run`, `model`, `agent`, `service`, `version`, `prompt`, or a factor or attribute.",
+    )
+    task: Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
+        default="", description="Factor or attribute that names the task. Empty: scenario, task or prompt."
+    )
+    question: Annotated[str, Field(max_length=10_000)] = Field(
+        default="", description="What the judge is asked."
+    )
+
+
 class NewEvaluation(RowModel, extra="forbid"):
     """An evaluation as entered on the page."""
 
     name: Annotated[str, Field(pattern=f"^{api.NAME.pattern}$")]
     source: SessionSource
-    evaluators: Annotated[list[Word], Field(min_length=1, max_length=50)]
+    evaluators: Annotated[list[Word], Field(max_length=50)] = Field(default=[])
+    pairwise: ComparedPairs | None = Field(
+        default=None, description="Compare the sessions in pairs. Null: score them by the evaluators."
+    )
     judge: Annotated[str, Field(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     votes: Annotated[int, Field(ge=1, le=99)] = 1
     budget: Annotated[float, Field(gt=0, le=1e9)] | None = None
@@ -88,9 +106,10 @@ class NewEvaluation(RowModel, extra="forbid"):
 
     def pending(self, folder: Path) -> api.PendingEvaluationRequest:
         """The request; relative paths begin in `folder`. Raises with every problem of the ground truth."""
-        members = {
+        members: JsonObject = {
             "batchEvaluationName": self.name,
             "evaluators": self.evaluators,
+            "pairwise": without_empty(self.pairwise.model_dump()) if self.pairwise else None,
             "dataSourceConfig": self.source.document,
             "votes": self.votes,
             "judge": self.judge,

@@ -294,3 +294,14 @@ def test_the_machine_in_one_line() -> None:
     }
     assert machine_text(machine) == "h · Linux 6 · x · 4 cores · 7.5 GB memory · card"
     assert machine_text({}) == ""
+
+
+def test_a_success_that_nothing_checked_is_counted_apart(store: Store) -> None:
+    first, second, third, _ = ITEMS
+    import_runs(
+        store, "b1", [run(first), run(second, reason="unchecked"), run(third, status="fail")], "folder"
+    )
+
+    document = document_of(compare(store.read, "b1", NOW), {}, NOW)
+
+    assert [document[name] for name in ("successful", "unchecked", "failed")] == [1, 1, 1]

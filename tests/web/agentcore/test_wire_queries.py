@@ -273,11 +273,16 @@ def test_received_spans_can_be_filtered_and_read_like_other_log_events(filled):
         logGroupName=SPANS, filterPattern='"s-1"', nextToken=first["nextToken"], **window
     )
     read = filled.logs.get_log_events(logGroupName=SPANS, logStreamName="otel-rt-logs", startFromHead=True)
+    last = filled.logs.get_log_events(logGroupName=SPANS, logStreamName="otel-rt-logs", limit=1)
+    before = filled.logs.get_log_events(
+        logGroupName=SPANS, logStreamName="otel-rt-logs", limit=1, nextToken=last["nextBackwardToken"]
+    )
 
     found = [json.loads(event["message"])["spanId"] for event in (*first["events"], *rest["events"])]
     assert len(rest["events"]) == 1
     assert sorted(found) == sorted(span["spanId"] for span in spans("s-1"))
     assert len(read["events"]) == count_of("s-1") + count_of("s-2")
+    assert [*before["events"], *last["events"]] == read["events"][-2:]
 
 
 def test_an_operation_of_the_service_that_is_not_here_is_refused_with_a_sentence(filled):

@@ -19,7 +19,7 @@ from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.export.tables import write_csv
 from proctor.formatting import plural
-from proctor.item import ERROR, FAIL, FINISHED, QUEUED, SUCCESS, TIMEOUT
+from proctor.item import ERROR, FAIL, FINISHED, QUEUED, SUCCESS, TIMEOUT, UNCHECKED, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobFiles
 from proctor.jobs.benchmark.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
@@ -226,7 +226,7 @@ def as_json(document: object) -> str:
 
 def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> JsonObject:
     """The whole comparison, for programs."""
-    statuses = [run.status for run in comparison.runs]
+    statuses = [shown_status(run.status, run.reason) for run in comparison.runs]
     ended = [run for run in comparison.runs if run.is_finished]
     firsts = {ranking.key: ranking.first for ranking in comparison.rankings}
     return {
@@ -245,6 +245,7 @@ def document_of(comparison: Leaderboard, machine: JsonMap, now: datetime) -> Jso
         "status": comparison.status,
         "tasks": list(comparison.tasks),
         "errors": statuses.count(ERROR),
+        "unchecked": statuses.count(UNCHECKED),
         "unfinished": len(comparison.runs) - len(ended),
         "ranks": {ranking.key: _ranks(ranking) for ranking in comparison.rankings},
         "models": [_model(figures) for figures in comparison.models],

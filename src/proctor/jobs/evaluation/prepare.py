@@ -5,6 +5,7 @@ A session is in a period if something happened in it then, not only if it began 
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,14 +22,24 @@ from proctor.batch.preflight import check_evaluators
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Contradiction, ModelError, UsageError
 from proctor.evaluator import Evaluator, FindEvaluator, asks_second_judge, judge_of, judges_of
+from proctor.evaluators.pairwise import PAIRWISE
 from proctor.evaluators.registry import EvaluatorRegistry
 from proctor.formatting import plural
 from proctor.item import Item, digest_of
 from proctor.job import Work
+from proctor.jobs.evaluation.pairs import (
+    COMPARED,
+    TASK,
+    WITH,
+    SessionPair,
+    find_pairs,
+    scenario_of,
+)
 from proctor.jobs.evaluation.request import (
     Dataset,
     EvaluationRequest,
     GroundTruthIndex,
+    complete_pairs,
     dataset_of_examples,
     is_name,
     read_dataset,
@@ -63,8 +74,6 @@ from proctor.telemetry import sources
 
 PAGE = 200
 """Sessions that are read together: enough to be quick, few enough to take little memory."""
-SCENARIO_NAMES = ("testScenarioId", "test_scenario_id", "test.scenario.id", "scenario.id")
-"""Attributes in which an imported session may name its scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +136,6 @@ def _page(read: StoreReader, ids: Sequence[str]) -> Iterator[DiscoveredSession]:
 
 def _discovered(row: SessionHead, content: SessionContent) -> DiscoveredSession:
     factors: dict[str, str] = json.loads(row["factors"] or "{}")
-    attributes = json.loads(row["attributesJson"] or "{}")
-    named = (attributes.get(name) for name in SCENARIO_NAMES)
-    scenario = next((str(name) for name in named if name), "") or str(factors.get("task", ""))
     return DiscoveredSession(
         id=row["id"],
         external_id=row["externalId"] or row["id"],
@@ -141,7 +147,7 @@ def _discovered(row: SessionHead, content: SessionContent) -> DiscoveredSession:
         characters=content.characters,
         traces=max(content.traces, 1),
         tool_calls=content.tool_calls,
-        scenario=scenario,
+        scenario=scenario_of(row) or str(factors.get("task", "")),
         factors=factors,
     )
 
@@ -165,12 +171,50 @@ def evaluation_items(
     ground: GroundTruthIndex,
 ) -> Iterator[Item]:
     """Each session with each evaluator, session by session."""
+    if request.pairing:
+        (evaluator,) = evaluators.values()
+        yield from _pair_items(read, request, sessions, evaluator)
+        return
     # Once, not per session: a function's digest is read from its file each time.
     digests = {name: evaluator.digest for name, evaluator in evaluators.items()}
     for session in select_sessions(read, sessions):
         expected = ground.of(session.external_id, session.scenario)
         for name, evaluator in evaluators.items():
             yield _item(request, session, name, evaluator, digests[name], expected)
+
+
+def _pair_items(
+    read: StoreReader, request: EvaluationRequest, sessions: Sequence[str], evaluator: Evaluator
+) -> Iterator[Item]:
+    """Each pair of sessions of one task, task by task."""
+    assert request.pairing
+    pairs, digest = find_pairs(read, sessions, request.pairing), evaluator.digest
+    compared = {side.session: side for pair in pairs for side in (pair.first, pair.second)}
+    found = {each.id: replace(each, factors={}) for each in select_sessions(read, list(compared))}
+    for pair in pairs:
+        first, second = found.get(pair.first.session), found.get(pair.second.session)
+        # Either may have been deleted meanwhile.
+        if first and second:
+            yield _pair_item(request, pair, first, second, evaluator, digest)
+
+
+def _pair_item(
+    request: EvaluationRequest,
+    pair: SessionPair,
+    first: DiscoveredSession,
+    second: DiscoveredSession,
+    evaluator: Evaluator,
+    digest: str,
+) -> Item:
+    item = _item(request, first, PAIRWISE, evaluator, digest, {})
+    factors = {COMPARED: pair.first.name, WITH: pair.second.name, TASK: pair.first.task}
+    return replace(
+        item,
+        prompt=f"{pair.first.name} {first.label} with {pair.second.name} {second.label}",
+        details={**item.details, "comparedWith": second.external_id, "otherContent": second.content},
+        settings={**item.settings, "comparedWith": second.id},
+        factors={"evaluator": evaluator.name, **factors},
+    )
 
 
 def fill(
@@ -338,16 +382,19 @@ class EvaluationEstimate:
     """Sessions beyond `maxSessions`."""
     evaluators: Sequence[EvaluatorEstimate] = field(default=())
     remarks: Sequence[str] = ()
+    pairs: int | None = None
+    """Of sessions, which are compared. None: sessions are scored one by one."""
 
     @property
     def item_count(self) -> int:
-        """Pairs of session and evaluator."""
-        return self.sessions * len(self.evaluators)
+        """Pairs of session and evaluator, or of sessions."""
+        return self.sessions * len(self.evaluators) if self.pairs is None else self.pairs
 
     @property
     def workload(self) -> dict[Work, int]:
         """Items by judge and evaluator."""
-        return {Work("", each.model or "", each.evaluator): self.sessions for each in self.evaluators}
+        items = self.item_count // max(len(self.evaluators), 1)
+        return {Work("", each.model or "", each.evaluator): items for each in self.evaluators}
 
     @property
     def cost_usd(self) -> float | None:
@@ -389,7 +436,7 @@ def pending_request(
     `ground_truth` are further files; `dataset:NAME` is a dataset of the `store`. `files_folder` is where the
     paths of `files` begin, if not in `folder`.
     """
-    complete = dict(document)
+    complete = complete_pairs(document)
     entries = complete.pop("groundTruth", None)
     named = [entries] if isinstance(entries, str) else as_sequence(entries)
     # An evaluation that is extended has its datasets already, and keeps where they came from.
@@ -554,14 +601,19 @@ def estimate(pending: PendingEvaluationRequest, ctx: RunContext) -> EvaluationEs
         evaluators = find_evaluators(request, find, models)
         request = _with_files(store, request, document, ctx)
         discovery = find_sessions(store, request, ctx.now())
-        sessions = select_sessions(store.read, discovery.ids)
-        estimates = _estimate_evaluators(request, evaluators, sessions, models)
+        if request.pairing:
+            pairs = find_pairs(store.read, discovery.ids, request.pairing)
+            estimates = [_estimate_pairs(store.read, request, evaluators[PAIRWISE], pairs, models)]
+        else:
+            sessions, pairs = select_sessions(store.read, discovery.ids), None
+            estimates = _estimate_evaluators(request, evaluators, sessions, models)
     return EvaluationEstimate(
         name=request.name,
         sessions=len(discovery.ids),
         ignored=discovery.ignored,
         evaluators=estimates,
         remarks=sandbox_remarks(evaluators),
+        pairs=None if pairs is None else len(pairs),
     )
 
 
@@ -599,6 +651,21 @@ def _estimate_evaluators(
         _estimate_evaluator(request, evaluator, targets[name], tokens[name], models)
         for name, evaluator in evaluators.items()
     ]
+
+
+def _estimate_pairs(
+    read: StoreReader,
+    request: EvaluationRequest,
+    evaluator: Evaluator,
+    pairs: Sequence[SessionPair],
+    models: ModelRouter,
+) -> EvaluatorEstimate:
+    """The effort of a pairwise evaluation: each pair is judged in both orders."""
+    shown = Counter(side.session for pair in pairs for side in (pair.first, pair.second))
+    characters = sum(each.characters * shown[each.id] for each in select_sessions(read, list(shown)))
+    calls = 2 * len(pairs)
+    tokens = 2 * characters // CHARACTERS_PER_TOKEN + PROMPT_TOKENS * calls
+    return replace(_estimate_evaluator(request, evaluator, calls, tokens, models), results=len(pairs))
 
 
 def _estimate_evaluator(

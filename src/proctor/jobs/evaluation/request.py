@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 from proctor.errors import Problem, UsageError
 from proctor.evaluator import Reference
 from proctor.evaluators import code
+from proctor.evaluators.pairwise import PAIRWISE, QUESTION, check_question
 from proctor.formatting import snake_case
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json, without_none
@@ -46,6 +47,17 @@ CONCURRENCY = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Which sessions of a pairwise evaluation are compared, and how."""
+
+    by: str = "run"
+    """What is compared: `run`, `model`, `agent`, `service`, `version`, `prompt`, or a factor or attribute."""
+    task: str = ""
+    """The factor or attribute that names the task. Empty: the scenario or task, or else the question."""
+    question: str = QUESTION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:
     """The request of one evaluation."""
 
@@ -58,6 +70,8 @@ class EvaluationRequest:
     metadata: Sequence[JsonMap] = ()
     """Metadata of sessions: `sessionId`, `testScenarioId`, `groundTruth`, `metadata`."""
     client_token: str = ""
+    pairing: Pairing | None = None
+    """None: sessions are scored one by one."""
     judge: str = JUDGE
     votes: int = 1
     judge_parameters: JsonMap = field(default_factory=dict)
@@ -91,6 +105,7 @@ class EvaluationRequest:
             document=_plain(values),
             metadata=tuple(map(_plain, metadata)),
             client_token=token,
+            pairing=None if "pairwise" not in values else Pairing(**without_none(values["pairwise"])),
             judge=values.get("judge") or JUDGE,
             votes=values.get("votes") or 1,
             judge_parameters=values.get("judgeParameters") or {},
@@ -112,7 +127,19 @@ class EvaluationRequest:
     def judge_settings(self) -> JsonObject:
         """Settings of the evaluators: judge, votes and parameters."""
         values = {"judge": self.judge, "votes": self.votes, "parameters": dict(self.judge_parameters)}
+        if self.pairing:
+            values["question"] = self.pairing.question
         return values if self.harmful_value is None else values | {"harmfulValue": self.harmful_value}
+
+
+def complete_pairs(document: JsonMap) -> JsonObject:
+    """The request with the evaluator of a pairwise evaluation; raises if it has another one."""
+    if document.get("pairwise") is None:
+        return dict(document)
+    if named(document, "evaluators") not in ([], [PAIRWISE]):
+        raise UsageError("a pairwise evaluation has no other evaluators\nRemove `pairwise` or `evaluators`.")
+    check_question(as_text(document, "pairwise", "question"))
+    return {**document, "evaluators": [PAIRWISE]}
 
 
 def named(document: JsonMap, member: str) -> list[str]:
@@ -481,6 +508,17 @@ class DataSource(_EvaluationModel):
     files: FileSource | None = None
 
 
+class PairwisePlan(_EvaluationModel):
+    """Compare sessions of the same task in pairs, in both orders, instead of scoring them one by one."""
+
+    by: Text | None = None
+    """What is compared: `run`, `model`, `agent`, `service`, `version`, `prompt`, a factor or attribute."""
+    task: Text | None = None
+    """The factor or attribute that names the task."""
+    question: Text | None = None
+    """What the judge is asked."""
+
+
 class Metadata(_EvaluationModel):
     """What is said about single sessions."""
 
@@ -500,6 +538,7 @@ class EvaluationPlan(_EvaluationModel):
     ] = None
     evaluators: Annotated[list[Annotated[Text, unwrapped("evaluatorId")]], Field(min_length=1)] | None = None
     data_source_config: DataSource | None = None
+    pairwise: PairwisePlan | None = None
     evaluation_metadata: Metadata | None = None
     ground_truth: list[Text] | Text | None = None
     output_config: dict[str, Anything] | None = None

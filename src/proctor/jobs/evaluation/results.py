@@ -28,7 +28,9 @@ from proctor.document import (
     table,
 )
 from proctor.evaluators.model_judge import FIELDS
+from proctor.evaluators.pairwise import PAIRWISE
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
+from proctor.jobs.evaluation.pairs import PairwiseResult, pairwise_result, pairwise_sections
 from proctor.jobs.evaluation.state import EvaluationState
 from proctor.json_values import JsonMap, JsonObject, as_number, camel_document, without_empty
 from proctor.stats.agreement import CalibrationPair, label_pairs, people_labels
@@ -83,7 +85,10 @@ SHOWN_EVALUATORS, LONGEST_EXPLANATION = 8, 300
 """On the page of a run: evaluators with a list of their worst results, and letters of an explanation."""
 LEVELS = {"session": "Session", "trace": "Trace", "tool_call": "Span"}
 BUILT_IN = "arn:aws:bedrock-agentcore:::evaluator/"
-SHOWN = ("description", "dataSourceConfig", "kmsKeyArn", "insights", "judge", "votes", "groundTruth", "tags")
+SHOWN = (
+    *("description", "dataSourceConfig", "pairwise", "kmsKeyArn", "insights"),
+    *("judge", "votes", "groundTruth", "tags"),
+)
 """Members of a request that are part of the document."""
 
 
@@ -242,9 +247,12 @@ def results_view(store: Store, run_id: str) -> Document:
 
     results = results_of(store, run_id)
     summaries = sorted(results.summaries, key=_worst_first)
+    sections: list[Section]
     if not summaries:
         return Document(remarks=results.remarks)
-    sections: list[Section] = [_averages_table(summaries)]
+    if pairwise := pairwise_of(store.read, results):
+        return Document(sections=[*pairwise_sections(pairwise)], remarks=results.remarks)
+    sections = [_averages_table(summaries)]
     known = [_average_figure(one) for one in summaries if one.average.value is not None]
     if len(known) > 1:
         sections.append(mean_chart("Averages with 95% CIs", "score", known))
@@ -375,8 +383,22 @@ def summary_document(results: EvaluationResults) -> JsonObject:
     }
 
 
+def pairwise_of(read: StoreReader, results: EvaluationResults) -> PairwiseResult | None:
+    """The ranking of a pairwise evaluation so far; None: another evaluation, or no results yet."""
+    is_pairwise = any(each.evaluator == PAIRWISE for each in results.summaries)
+    return pairwise_result(read, results.run_id) if is_pairwise else None
+
+
+def pairwise_members(result: PairwiseResult | None) -> JsonObject:
+    """The result of a pairwise evaluation as a member of JSON documents; empty for others."""
+    return {"pairwiseResults": camel_document(result)} if result else {}
+
+
 def evaluation_document(
-    evaluation: EvaluationState, results: EvaluationResults | None, insights: Sequence[Insight] = ()
+    evaluation: EvaluationState,
+    results: EvaluationResults | None,
+    insights: Sequence[Insight] = (),
+    pairwise: PairwiseResult | None = None,
 ) -> JsonObject:
     """An evaluation as JSON: members of the AWS Get operation, and our own."""
     document = dict(evaluation.document)
@@ -393,6 +415,7 @@ def evaluation_document(
         "errorDetails": list(evaluation.error_details),
         **({} if results is None else {"evaluationResults": summary_document(results)}),
         **{name: value for name, value in document.items() if name in SHOWN},
+        **pairwise_members(pairwise),
         **({"insightsFound": [asdict(each) for each in insights]} if insights else {}),
     }
 
@@ -544,6 +567,8 @@ class EvaluationReport:
     """The worst results of each evaluator, in the order of the results."""
     failed: Sequence[Sequence[JudgedTarget]] = field(default=())
     """Failed results of each evaluator."""
+    pairwise: PairwiseResult | None = None
+    """Who won, of an evaluation that compares pairs."""
 
 
 def load_report(
@@ -567,6 +592,7 @@ def load_report(
         insights=all_insights(store, results),
         worst=[worst for worst, _ in targets],
         failed=[failed for _, failed in targets],
+        pairwise=pairwise_of(store.read, results),
     )
 
 
@@ -592,9 +618,10 @@ def report_document(report: EvaluationReport) -> Document:
         title=f"Evaluation: {job.name}",
         subtitle=f"{job.id} · {job.state} · {job.created_at:%Y-%m-%d %H:%M} UTC",
         warnings=[*results.remarks, *job.error_details, *([left] if results.in_progress else [])],
-        facts=_facts(results),
+        facts=_facts(results, "pairs of sessions" if report.pairwise else "sessions"),
         sections=[
             *([Sentence(text=description)] if description else []),
+            *pairwise_sections(report.pairwise),
             *(Chart(title=title, svg=svg) for title, svg in titled if svg),
             _evaluators_table(results.summaries),
             *_panel_sections(results.summaries),
@@ -608,12 +635,12 @@ def report_document(report: EvaluationReport) -> Document:
     )
 
 
-def _facts(results: EvaluationResults) -> list[Fact]:
+def _facts(results: EvaluationResults, targets: str) -> list[Fact]:
     older = f"; {results.ignored:,} older sessions skipped" if results.ignored else ""
     partially = Fact(whole(results.failed), "partially evaluated (averages exclude failed results)")
     cost = Fact(usd(results.cost_usd), f"evaluation cost, {short(results.tokens)} tokens")
     return [
-        Fact(whole(results.total), f"sessions{older}"),
+        Fact(whole(results.total), f"{targets}{older}"),
         Fact(whole(results.completed), "fully evaluated"),
         *([partially] if results.failed else []),
         *([cost] if results.cost_usd is not None or results.tokens else []),

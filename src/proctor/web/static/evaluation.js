@@ -36,8 +36,10 @@ function showHead() {
     ...[job.description ? el("p", { class: "soft description" }, visible(job.description)) : null, ...job.details.map((words) => el("div", { class: `notice ${job.state === "FAILED" ? "bad" : "warn"}` }, el("p", {}, visible(words)))), ...job.notes.map((words) => el("div", { class: "notice warn" }, el("p", {}, visible(words))))].filter(Boolean),
   );
   showProgress(job.counts, job.finishedCount, job.itemCount);
+  byId("evaluators-title").textContent = job.pairwise ? "Ranking" : "Evaluators";
+  byId("sessions-title").textContent = job.pairwise ? "Pairs" : "Sessions";
   byId("tiles").replaceChildren(
-    tile(number(job.sessions), job.ignored ? `sessions; ${number(job.ignored)} older skipped` : "sessions"),
+    tile(number(job.sessions), `${job.pairwise ? "pairs of sessions" : "sessions"}${job.ignored ? `; ${number(job.ignored)} older skipped` : ""}`),
     tile(number(job.completed), "fully evaluated"),
     tile(number(job.failed), "partially evaluated"),
     tile(money(job.costUsd), job.budgetUsd === null ? "cost" : `of ${money(job.budgetUsd)}`),
@@ -74,7 +76,19 @@ function showSummaries() {
     byId("summaries").replaceChildren(el("div", { class: "empty" }, el("h3", {}, "No results yet"), el("p", {}, "Averages appear after the first result.")));
     return;
   }
-  byId("summaries").replaceChildren(el("div", { class: "summaries" }, job.averages.map((one) => summary(one, open))));
+  byId("summaries").replaceChildren(...(job.pairwise ? [ranking(job.pairwise)] : []), el("div", { class: "summaries" }, (job.pairwise ? [] : job.averages).map((one) => summary(one, open))));
+}
+
+/** Who won against whom, of an evaluation that compares sessions in pairs. */
+function ranking(pairs) {
+  const signed = (value) => `${value > 0 ? "+" : ""}${figure(value, 2)}`;
+  const rank = (one) => `${one.rank}${one.rankLow === one.rankHigh ? "" : ` (${one.rankLow} to ${one.rankHigh})`}`;
+  const rows = pairs.ranking.map((one) => el("tr", {}, el("td", {}, visible(one.name)), ...[rank(one), signed(one.strength), one.low === null ? "–" : `${signed(one.low)} to ${signed(one.high)}`, number(one.wins), number(one.ties), number(one.losses)].map((value) => el("td", { class: "n" }, value))));
+  const heads = ["Name", "Rank", "Strength", "95% CI", "Wins", "Ties", "Losses"].map((head, place) => el("th", { scope: "col", class: place ? "n" : null }, head));
+  return el("div", { class: "stack" },
+    el("p", {}, `${plural(pairs.pairs, "pair")} on ${plural(pairs.tasks, "task")}, each judged in both orders: ${number(pairs.decided)} with the same winner in both; the others are ties. The place decided ${number(pairs.firstPlace + pairs.secondPlace)} (first ${number(pairs.firstPlace)}, second ${number(pairs.secondPlace)}).`),
+    rows.length ? el("div", { class: "table-frame" }, el("table", { "aria-label": "Ranking" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))) : el("p", { class: "soft" }, "No ranking: not every name was compared with the others."),
+    el("p", { class: "soft small" }, "Strength: log-odds of winning against an average one (Bradley-Terry; a tie is half a win)."));
 }
 
 function summary(one, open) {

@@ -22,6 +22,7 @@ const evaluationJobs = new Set(byId("form").dataset.evaluationJobs.split(" "));
 const truth = byId("truth");
 const lines = (id) => byId(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
 const kind = () => document.querySelector("input[name=kind]:checked").value;
+const isPairwise = () => document.querySelector("input[name=mode]:checked").value === "pairs";
 const moment = (id) => (byId(id).value ? new Date(byId(id).value).toISOString().replace(/\.\d+Z$/, "Z") : "");
 
 // ---- Form values
@@ -39,14 +40,14 @@ function document_() {
   return {
     name: byId("name").value.trim(),
     source: source(),
-    evaluators: [...selected.evaluators, ...lines("others")],
+    ...(isPairwise() ? { pairwise: { by: byId("pairs-by").value.trim() || "run", task: byId("pairs-task").value.trim(), question: byId("pairs-question").value.trim() } } : { evaluators: [...selected.evaluators, ...lines("others")] }),
     judge: byId("judge").value.trim(),
     votes: number_("votes") || 1,
     budget: number_("budget"),
     maxSessions: number_("max-sessions"),
     concurrency: number_("concurrency"),
     description: byId("description").value.trim(),
-    groundTruth: truth.value,
+    groundTruth: isPairwise() ? "" : truth.value,
   };
 }
 
@@ -56,7 +57,7 @@ function missing() {
   const name = byId("name").value.trim();
   if (kind() === "files" && !lines("paths").length) problems.push(["Enter a path or choose a file.", "paths"]);
   if (kind() === "runs" && !selected.runs.size && !lines("session-ids").length && !byId("from").value) problems.push(["Choose a run.", "run-search"]);
-  if (!selected.evaluators.size && !lines("others").length) problems.push(["Choose at least one evaluator.", "evaluator-search"]);
+  if (!isPairwise() && !selected.evaluators.size && !lines("others").length) problems.push(["Choose at least one evaluator.", "evaluator-search"]);
   if (!/^[A-Za-z][A-Za-z0-9_]{0,47}$/.test(name)) problems.push(["Enter a name: a letter, followed by letters, digits, or underscores.", "name"]);
   return problems;
 }
@@ -186,7 +187,13 @@ function showSelection() {
   const count = selected.evaluators.size + lines("others").length;
   byId("chosen-count").textContent = count ? `${number(count)} selected` : "";
   const needsJudge = evaluators.some((one) => one.asksModel && selected.evaluators.has(one.id));
-  byId("judge-fields").hidden = !needsJudge && !lines("others").length;
+  byId("judge-fields").hidden = !isPairwise() && !needsJudge && !lines("others").length;
+}
+
+function chooseMode() {
+  byId("pairs").hidden = !isPairwise();
+  for (const id of ["single", "truth-step"]) byId(id).hidden = isPairwise();
+  showSelection();
 }
 
 async function loadEvaluators() {
@@ -290,6 +297,7 @@ byId("form").addEventListener("submit", async (event) => {
 });
 
 for (const input of document.querySelectorAll("input[name=kind]")) input.addEventListener("change", chooseKind);
+for (const input of document.querySelectorAll("input[name=mode]")) input.addEventListener("change", chooseMode);
 for (const id of ["paths", "session-ids", "from", "until", "file-kind"]) byId(id).addEventListener("input", preview);
 byId("others").addEventListener("input", showSelection);
 byId("evaluator-search").addEventListener("input", drawEvaluators);
@@ -300,8 +308,9 @@ const named = [...new URLSearchParams(location.search).getAll("session"), ...tak
 byId("session-ids").value = named.join("\n");
 if (named.length) byId("session-ids").closest("details").open = true;
 if (from.length || named.length) document.querySelector("input[value=runs]").checked = true;
+if (named.length && new URLSearchParams(location.search).has("pairs")) document.querySelector("input[value=pairs]").checked = true;
 chooseKind();
-showSelection();
+chooseMode();
 loadEvaluators();
 loadRuns();
 if (from.length || named.length) preview();

@@ -16,8 +16,7 @@ export function money(usd) {
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value > 0 && value < 0.001) return value < 0.00001 ? "< 0.01 ms" : `${Number((value * 1000).toPrecision(1))} ms`;
-  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value > 0 && value < 0.9995) return value < 0.00001 ? "< 0.01 ms" : `${value < 0.00995 ? Number((value * 1000).toPrecision(2)) : Math.round(value * 1000)} ms`;
   if (value < 60) return `${value.toFixed(1)} s`;
   const total = Math.round(value);
   const [hours, minutes] = [Math.floor(total / 3600), Math.floor((total % 3600) / 60)];

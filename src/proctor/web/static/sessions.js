@@ -64,7 +64,7 @@ function nameCell({ session, prompt, outcome }) {
   const name = visible(prompt || session.name || session.id);
   const about = [session.service, session.runId, session.externalId || session.id.slice(0, 12)].filter(Boolean).map(visible).join(" · ");
   const tags = outcome.tags.map((tag) => el("span", { class: "tag" }, visible(tag)));
-  return el("div", { class: "session-name" }, el("a", { href: `/sessions/${encodeURIComponent(session.id)}`, dir: "auto" }, outcome.isStarred ? "★ " : "", name), el("span", { class: "soft" }, about), tags.length ? el("span", {}, tags) : null);
+  return el("div", { class: "session-name" }, el("a", { href: `/sessions/${encodeURIComponent(session.id)}`, dir: "auto", title: name }, outcome.isStarred ? "★ " : "", name), el("span", { class: "soft" }, about), tags.length ? el("span", {}, tags) : null);
 }
 
 function scoresCell({ outcome }) {
@@ -283,10 +283,10 @@ button("compare").addEventListener("click", () => {
   const [left, right] = selected;
   go(`/compare/sessions${query({ left, right })}`);
 });
-for (const [action, path] of [["evaluate", "/evaluations/new"], ["label", "/labeling"]])
+for (const [action, path] of [["evaluate", "/evaluations/new?"], ["pairs", "/evaluations/new?pairs=1&"], ["label", "/labeling?"]])
   button(action).addEventListener("click", () => {
     keepSelection([...selected]);
-    go(`${path}?selection=1`);
+    go(`${path}selection=1`);
   });
 button("cases").addEventListener("click", async ({ currentTarget }) => {
   const dataset = await askText(`Make ${plural(selected.size, "test case")}`, "Dataset", "test_cases", "[A-Za-z][A-Za-z0-9_]{0,47}");
