@@ -176,7 +176,7 @@ def test_a_page_whose_server_went_away_says_so_and_catches_up(serve, open_page):
 
 
 def test_a_lost_connection_is_told_after_two_seconds_however_often_it_is_tried_again(shared, open_page):
-    page = open_page("about:blank")
+    page = open_page("about:blank", apart=True)
     tries = []
 
     def refuse(socket):

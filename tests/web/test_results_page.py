@@ -141,7 +141,7 @@ def test_a_chart_is_downloaded_as_svg_png_and_csv(stocked, open_page):
 
 
 def test_a_running_run_says_who_leads_and_can_be_stopped(stocked, open_page):
-    page = open_page("about:blank")
+    page = open_page("about:blank", apart=True)
     page.clock.install()
     page.goto(f"{stocked.url}/runs/live")
     expect(page.get_by_text(re.compile("^The winner is already clear: dear/model"))).to_be_visible()

@@ -17,6 +17,20 @@ GRACE_SECONDS = 1.0
 """For open connections, as of pages that watch a run."""
 
 
+_free_ports: list[int] = []
+
+
+def _listener(port: int) -> socket.socket:
+    """A socket on this port; 0 for one that a server of this process had, whose scripts a browser keeps."""
+    try:
+        return socket.create_server(("127.0.0.1", port or (_free_ports.pop() if _free_ports else 0)))
+    except OSError:
+        # Somebody else has it now.
+        if port:
+            raise
+        return socket.create_server(("127.0.0.1", 0))
+
+
 class ThreadedServer(uvicorn.Server):
     """A server on loopback, up when it is made. Uvicorn itself takes 0.1 to 0.2 s to end."""
 
@@ -33,7 +47,7 @@ class ThreadedServer(uvicorn.Server):
         )
         self._ending = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        listener = socket.create_server(("127.0.0.1", port))
+        listener = _listener(port)
         self.port: int = listener.getsockname()[1]
         self._thread = threading.Thread(target=self.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
@@ -47,6 +61,7 @@ class ThreadedServer(uvicorn.Server):
                 self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(timeout=TIME_LIMIT_SECONDS)
         assert not self._thread.is_alive()
+        _free_ports.append(self.port)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
