@@ -199,7 +199,7 @@ class Chromium:
 
     def __init__(self, browser: Any, loop: Any) -> None:
         self.browser, self._loop = browser, loop
-        # A page in a context of its own takes twice the processor time: its process compiles all scripts again.
+        # A page in a context of its own takes twice the processor time: its process compiles all scripts.
         # The page that stays open keeps the process of this one.
         self._context = self._new_context()
         self._storage = self._context.new_cdp_session(self._context.new_page())
@@ -217,7 +217,7 @@ class Chromium:
     def new_page(self, *, apart: bool = False, **options: Any) -> Any:
         """A page that knows nothing yet, where nothing moves: animations are drawn 60 times a second.
 
-        `apart`: not in the context that tests share, because a clock, for instance, changes a context for good.
+        `apart`: not in the context that tests share, which a clock, for instance, changes for good.
         """
         context = self._new_context(**options) if apart or options or self._is_used else self._context
         self._is_used |= context is self._context
