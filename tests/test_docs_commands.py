@@ -39,9 +39,7 @@ def models() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in TOOL.PAGES])
-def test_the_output_in_the_manual_is_what_its_commands_print(
-    page: str, programs: Path, models: str, tmp_path: Path
-) -> None:
+def test_the_output_in_the_manual_is_what_its_commands_print(page, programs, models, tmp_path):
     text = (ROOT / page).read_text(encoding="utf-8")
 
     renewed = TOOL.PageRunner(tmp_path, programs, models).run(text)

@@ -78,9 +78,7 @@ async def test_with_a_speaker_the_call_is_recorded_last_since_it_may_end_the_att
     ("text", "keep", "has_bodies"),
     [("Hello", "call", False), ("<think>hm</think>Hello", "call", True), ("Hello", "bodies", True)],
 )
-async def test_bodies_are_kept_with_the_call_on_request_and_where_there_is_reasoning(
-    text, keep, has_bodies
-) -> None:
+async def test_bodies_are_kept_with_the_call_on_request_and_where_there_is_reasoning(text, keep, has_bodies):
     events: list[Event] = []
 
     answer = await ModelClient(OneAnswer(text, finish_reason="length"), events.append, keep=keep).answer(

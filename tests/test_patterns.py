@@ -4,7 +4,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -201,9 +200,7 @@ def test_the_expression_of_a_query_is_given_up() -> None:
     ],
     ids=["words", "keys", "fences", "requests"],
 )
-def test_texts_of_models_take_time_in_proportion_to_their_length(
-    read: Callable[[str], object], text: str, result: object
-) -> None:
+def test_texts_of_models_take_time_in_proportion_to_their_length(read, text, result):
     started = time.monotonic()
     assert read(text) == result
     assert time.monotonic() - started < 5

@@ -1,7 +1,6 @@
 """Recorded output: how documents are written, and that no difference between them is lost."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,9 +43,7 @@ def test_different_documents_are_written_differently(before: Any, one: Any, othe
     assert (texts[0] == texts[1]) is (json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True))
 
 
-def test_a_difference_is_shown_and_recorded_on_demand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_is_shown_and_recorded_on_demand(tmp_path, monkeypatch):
     file = tmp_path / "recorded" / "items.txt"
     monkeypatch.delenv(RECORD_VARIABLE, raising=False)
     with pytest.raises(AssertionError, match=r"(?s)items\.txt differs.*\n\+\{id: \"a\""):

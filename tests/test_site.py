@@ -59,9 +59,7 @@ def pages(site: Path) -> dict[Path, _Page]:
     return {file: _Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
 
 
-def test_the_site_has_every_page_no_dead_link_and_nothing_from_elsewhere(
-    pages: dict[Path, _Page], site: Path
-) -> None:
+def test_the_site_has_every_page_no_dead_link_and_nothing_from_elsewhere(pages, site):
     built = {str(page.relative_to(site)) for page in pages}
     sources = {
         str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in ROOT.glob("docs/**/*.md")

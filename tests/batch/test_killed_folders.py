@@ -41,9 +41,7 @@ def names(trees: Path, pattern: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", [RESUME, DELETE, PRUNE], ids=["resume", "delete", "prune"])
-def test_a_clone_of_a_killed_merge_is_removed(
-    proctor: Command, tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_a_clone_of_a_killed_merge_is_removed(proctor, tmp_path, command):
     shop, mark = tmp_path / "shop", tmp_path / "merging"
     commit = f"git -C {shop} -c user.name=u -c user.email=u@x commit -q --allow-empty -m moved"
     move = f"{commit}; echo more >> shop.py"
@@ -71,9 +69,7 @@ def test_a_clone_of_a_killed_merge_is_removed(
     assert names(trees, "merging-*" if command == PRUNE else "*") == []
 
 
-def test_a_worktree_whose_removal_was_cut_short_is_neither_committed_nor_kept(
-    proctor: Command, tmp_path: Path
-) -> None:
+def test_a_worktree_whose_removal_was_cut_short_is_neither_committed_nor_kept(proctor, tmp_path):
     write = "python3 -c \"[open(str(n), 'w') for n in range(15000)]\""
     many = f"echo more >> shop.py; mkdir ~/many; cd ~/many; {write}"
     trees = start(proctor, tmp_path, command=["bash", "-c", many], scriptCommand="true")
@@ -138,9 +134,7 @@ exec {git} "$@"
 """
 
 
-def test_a_git_that_is_killed_in_a_merge_is_started_again_and_leaves_the_users_changes(
-    proctor: Command, tmp_path: Path
-) -> None:
+def test_a_git_that_is_killed_in_a_merge_is_started_again_and_leaves_the_users_changes(proctor, tmp_path):
     start(
         proctor,
         tmp_path,

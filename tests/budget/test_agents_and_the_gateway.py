@@ -188,9 +188,7 @@ def test_an_agent_cannot_spend_more_than_the_budget(proctor: Command, provider: 
     assert provider.billed_usd <= reserved + spent + 1e-9
 
 
-def test_an_agent_gets_only_the_models_that_its_plan_allows(
-    proctor: Command, provider: BillingServer
-) -> None:
+def test_an_agent_gets_only_the_models_that_its_plan_allows(proctor, provider):
     requests = ["python/sys:exit", "scripted/echo", "acme/m:free", "openai/gpt-5", "openai/m", "m"]
     ended = run(proctor, provider, requests, models=["openai/m"])
 
@@ -202,9 +200,7 @@ def test_an_agent_gets_only_the_models_that_its_plan_allows(
     assert [(row["model"], row["status"]) for row in calls] == [*refused, *[("openai/m", "ok")] * 2]
 
 
-def test_without_models_in_the_plan_every_request_is_rejected_and_announced(
-    proctor: Command, provider: BillingServer
-) -> None:
+def test_without_models_in_the_plan_every_request_is_rejected_and_announced(proctor, provider):
     ended = run(proctor, provider, ["python/sys:exit", "openai/m"])
     assert "the gateway rejects its calls" in ended.stderr + ended.stdout
     assert provider.models == []
@@ -236,9 +232,7 @@ def test_models_without_a_price_in_a_budget_and_functions_scripts_and_recordings
     assert provider.models == []
 
 
-def test_a_model_that_is_declared_free_is_called_within_a_budget(
-    proctor: Command, provider: BillingServer
-) -> None:
+def test_a_model_that_is_declared_free_is_called_within_a_budget(proctor, provider):
     prices = {"acme/m": {"input": 0, "output": 0}}
     ended = run(proctor, provider, ["acme/m"], models="acme/m", budget=1, prices=prices)
     assert ended.returncode == 0, ended.stderr

@@ -142,9 +142,7 @@ async def test_an_attempt_of_a_kind_that_cost_nothing_so_far_draws_more_than_rou
     assert ledger.calls == [(2 * ROUNDING_USD, 2 * ROUNDING_USD)]
 
 
-async def test_while_other_processes_hold_money_an_attempt_waits_and_keeps_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_while_other_processes_hold_money_an_attempt_waits_and_keeps_none(monkeypatch):
     """The free money returned here may be what another process waits for."""
     ledger = ScriptedLedger(Drawn(usd=0.1), OTHERS_HOLD, Drawn(usd=0.5))
     purse, sleep = Purse(ledger), asyncio.sleep
@@ -168,9 +166,7 @@ async def test_while_other_processes_hold_money_an_attempt_waits_and_keeps_none(
 
 
 @pytest.mark.parametrize(("concurrency", "reserved"), [(4, [0.25, 0.25]), (1, [1.0, 0.875])])
-async def test_agents_that_do_not_ask_first_share_what_is_free_among_the_places_left(
-    concurrency: int, reserved: list[float]
-) -> None:
+async def test_agents_that_do_not_ask_first_share_what_is_free_among_the_places_left(concurrency, reserved):
     purse = Purse(8.0, concurrency=concurrency, exact=False)
     for kind in ("a", "b"):
         await purse.open(kind, kind=kind, asks_first=False)
@@ -224,9 +220,7 @@ async def test_the_worst_case_of_the_latest_call_is_what_the_next_attempt_reserv
         ([REFUSED, OTHERS_HOLD, Drawn(usd=0.5)], 0, [0.5, 0.0, 0.5]),
     ],
 )
-async def test_money_that_comes_back_while_it_is_refused_is_drawn(
-    script: list[Drawn], returned_at: int, least: list[float]
-) -> None:
+async def test_money_that_comes_back_while_it_is_refused_is_drawn(script, returned_at, least):
     """Races between a refusal and a return of money: the ledger decides when."""
     ledger = ScriptedLedger(*script)
     purse, times = Purse(ledger), itertools.count()
@@ -339,9 +333,7 @@ async def test_a_cost_beyond_what_is_reserved_is_drawn_as_far_as_it_is_not_free(
         (StoreError("the disk is full"), []),
     ],
 )
-async def test_an_attempt_whose_cost_cannot_be_drawn_is_told_of_what_it_is_short(
-    outcome: Drawn | Exception, told: list[str]
-) -> None:
+async def test_an_attempt_whose_cost_cannot_be_drawn_is_told_of_what_it_is_short(outcome, told):
     purse = Purse(ScriptedLedger(Drawn(usd=0.1), outcome))
     blind = await purse.open("s", asks_first=False)
     stopped: list[Exception] = []

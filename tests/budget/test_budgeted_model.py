@@ -101,9 +101,7 @@ async def test_the_message_of_a_capped_attempt_names_what_its_call_could_cost() 
 
 
 @pytest.mark.parametrize(("usd", "cost", "end"), [(0.125, 0.1, "stop"), (10.0, 0.25, "length")])
-async def test_an_answer_that_is_complete_or_as_long_as_the_caller_wanted_is_a_result(
-    usd: float, cost: float, end: str
-) -> None:
+async def test_an_answer_that_is_complete_or_as_long_as_the_caller_wanted_is_a_result(usd, cost, end):
     one = await attempt(cost, usd=usd, end=end)
     assert (await one.call()).finish_reason == end
     assert one.recorded == []
@@ -120,9 +118,7 @@ async def test_an_answer_that_is_complete_or_as_long_as_the_caller_wanted_is_a_r
     ],
     ids=["refused", "not sent", "cancelled", "cancelled with a reason", "other"],
 )
-async def test_a_call_that_ends_without_answer_counts_with_what_may_be_billed(
-    error: BaseException, lost: float, calls_lost: int
-) -> None:
+async def test_a_call_that_ends_without_answer_counts_with_what_may_be_billed(error, lost, calls_lost):
     one = await attempt(error)
 
     with pytest.raises(type(error)):
@@ -161,9 +157,7 @@ async def test_a_call_through_the_gateway_holds_its_worst_case_until_it_is_settl
 
 
 @pytest.mark.parametrize(("recorded", "lost"), [(None, 0.25), (0.1, 0.15)])
-async def test_a_call_through_the_gateway_that_broke_off_counts_with_its_worst_case(
-    recorded: float | None, lost: float
-) -> None:
+async def test_a_call_through_the_gateway_that_broke_off_counts_with_its_worst_case(recorded, lost):
     reservation, ends = await opened(10.0), list[CostLimit]()
     grant = await spend_guard(reservation, ends.append)(worst(0.25))
 

@@ -1,13 +1,11 @@
 """No way of a provider to bill takes more than the budget: each case of the money table once, undisturbed."""
 
 import random
-from pathlib import Path
 
 import pytest
 
-from chaos.money import BEGIN, CASES, END, PAGE, MoneyCase, has_side, measure, money_table
-from chaos.provider import Provider, running_provider
-from command_server import CommandServer
+from chaos.money import BEGIN, CASES, END, PAGE, has_side, measure, money_table
+from chaos.provider import running_provider
 
 LIKE_ANOTHER = {
     ("several answers, priority tier", "own"),
@@ -33,9 +31,7 @@ def billing_server():
 
 
 @pytest.mark.parametrize(("case", "side"), SIDES, ids=lambda value: getattr(value, "name", value))
-def test_no_more_is_billed_than_the_budget(
-    case: MoneyCase, side: str, billing_server: Provider, tmp_path: Path, command_server: CommandServer
-) -> None:
+def test_no_more_is_billed_than_the_budget(case, side, billing_server, tmp_path, command_server):
     def start(words, folder, environment):
         return command_server.start(words, folder=folder, environment=environment)
 

@@ -1,7 +1,6 @@
 """A conversation is opened, reminded and ended by a moderator, and stored after each turn."""
 
 import random
-from typing import Any
 
 import pytest
 
@@ -85,9 +84,7 @@ async def test_the_side_that_opens_is_reminded_when_few_turns_are_left() -> None
         (numbered("answer"), numbered("question"), {"opens": "client"}, (9, "max_turns", "moderator")),
     ],
 )
-async def test_a_conversation_ends_by_a_word_in_a_loop_or_after_its_turns(
-    client: list[str], therapist: list[str], course: dict[str, Any], ended: tuple[int, str, str]
-) -> None:
+async def test_a_conversation_ends_by_a_word_in_a_loop_or_after_its_turns(client, therapist, course, ended):
     talk = await Stage(client=client, therapist=therapist).play(**{"max_turns": 9, **course})
 
     assert (talk.turns, talk.end_reason, talk.ended_by) == ended

@@ -93,9 +93,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_done_wi
         (("", " \n"), {"ask": {"history": True}}, "empty_reply"),
     ],
 )
-async def test_a_side_that_twice_gives_no_usable_answer_is_to_blame(
-    answers: tuple[str, ...], step: dict[str, Any], reason: str
-) -> None:
+async def test_a_side_that_twice_gives_no_usable_answer_is_to_blame(answers, step, reason):
     with pytest.raises(BrokenRole) as broken:
         await speak(party(Listener(*answers), [step], templates={"f": "?"}), moment())
     assert (broken.value.side, broken.value.reason) == ("client", reason)
@@ -336,9 +334,7 @@ async def test_an_opening_is_for_the_side_that_speaks_first() -> None:
         ({"history": 2}, [("user", "One"), ("assistant", "Two"), ("user", "Three")]),
     ],
 )
-async def test_a_prompt_consists_of_system_history_and_question(
-    ask: Any, messages: list[tuple[str, str]]
-) -> None:
+async def test_a_prompt_consists_of_system_history_and_question(ask, messages):
     model = Listener("ok")
     made = party(model, [{"ask": ask}], templates={"s": "S", "p": "P"})
     await speak(made, moment("Three", ("One", "Two")))

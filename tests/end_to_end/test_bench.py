@@ -192,9 +192,7 @@ def test_names_of_models_are_only_names_whatever_a_server_calls_them(desk: Desk)
     assert "<script" not in (desk.results / "comparison_report.html").read_text()
 
 
-def test_configured_models_are_asked_with_their_key_and_settings_and_no_file_holds_the_key(
-    desk: Desk,
-) -> None:
+def test_configured_models_are_asked_with_their_key_and_settings_and_no_file_holds_the_key(desk):
     with serving("solver-large", "broken-large") as hosted:
         desk.configure(
             f"""
@@ -456,9 +454,7 @@ def test_what_nothing_checks_is_not_counted_as_a_success(desk: Desk) -> None:
     ],
     ids=["large", "outside", "program"],
 )
-def test_a_hostile_or_broken_task_is_refused_before_anything_starts(
-    desk: Desk, content: str, said: str
-) -> None:
+def test_a_hostile_or_broken_task_is_refused_before_anything_starts(desk, content, said):
     (desk.folder / "task.md").write_text(content)
 
     done = desk.bench(task="task.md")

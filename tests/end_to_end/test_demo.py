@@ -111,9 +111,7 @@ def test_the_demonstration_ends_well_and_says_why_the_batch_did_not(demo) -> Non
     assert difference is not None and "+" in _run(shlex.split(difference[0]), folder).stdout
 
 
-def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(
-    tmp_path: Path, command_server: CommandServer
-) -> None:
+def test_where_the_model_cannot_be_installed_it_says_so_and_goes_on(tmp_path, command_server):
     # As in an environment without the runtime of the model, whatever is installed here.
     missing = "if 'models' in words:\n    sys.modules['xllamacpp'], words = None, ['']\n"
     variables = _forks(tmp_path, command_server, more=missing)

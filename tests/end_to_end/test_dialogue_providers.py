@@ -26,9 +26,7 @@ async def run(proctor, server: ModelServer, words: str):
     return await asyncio.to_thread(proctor, *split(words), environment=environment(server))
 
 
-async def test_the_documented_config_reaches_the_provider_it_names_and_the_key_no_file(
-    proctor, talking_desk
-) -> None:
+async def test_the_documented_config_reaches_the_provider_it_names_and_the_key_no_file(proctor, talking_desk):
     (talking_desk / "batch_config.yaml").write_text(
         "clients: [patientPsi]\ntherapists: [CBT]\nnum_runs: 2\nmax_turns: 2\nmax_workers: 2\nseed: 42\n"
         "model_type: OPENAI\nmodel_name: gpt-4o\ntemperature: 0.7\n"
@@ -64,9 +62,7 @@ async def test_a_provider_that_refuses_costs_one_dialogue_and_says_which(proctor
     assert "no more of this" in summary["errors"][0]["error"]
 
 
-async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_attempts(
-    proctor, talking_desk
-) -> None:
+async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_attempts(proctor, talking_desk):
     (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 1\nretries: 2\n")
     answers = [reply("One."), ServerReply(body={"choices": []}), reply("Three."), reply("Four.")]
     async with ModelServer(answers) as server:

@@ -60,9 +60,7 @@ def test_the_ten_tasks_of_the_example_are_solved_by_its_scripted_agent(proctor, 
     assert {row["score.task"] for row in table} == {"1.0"}
 
 
-def test_a_broken_rule_is_attributed_to_the_agent_or_to_the_user_who_did_not_do_their_part(
-    proctor, shop: Path
-) -> None:
+def test_a_broken_rule_is_attributed_to_the_agent_or_to_the_user_who_did_not_do_their_part(proctor, shop):
     script = (shop / "as-agent.yaml").read_text()
     (shop / "as-agent.yaml").write_text(script.replace('Quay Street, York"}}', 'Key Street, York"}}'))
     tasks = (shop / "tasks.yaml").read_text()
@@ -198,9 +196,7 @@ async def test_a_judge_attributes_what_the_rules_cannot(talking_desk: Path, monk
     assert any("It named another account" in note for note in results[0]["record"]["notes"])
 
 
-async def test_an_agent_behind_an_http_endpoint_takes_a_side_and_calls_tools(
-    talking_desk: Path, monkeypatch
-) -> None:
+async def test_an_agent_behind_an_http_endpoint_takes_a_side_and_calls_tools(talking_desk, monkeypatch):
     def agent(body: dict[str, Any]) -> ServerReply:
         if body["messages"][-1]["role"] == "tool":
             return ServerReply(body={"reply": "Your account is closed."})
@@ -246,9 +242,7 @@ def test_an_interrupted_dialogue_resumes_with_its_world(proctor, shop: Path) -> 
         ({"therapists": [{"role": "tool_agent", "tools": [{"name": "x", "python": "no.py:f"}]}]}, "no.py:f"),
     ],
 )
-def test_faults_of_tools_and_tasks_are_reported_before_the_first_call(
-    talking_desk: Path, change: dict[str, Any], message: str
-) -> None:
+def test_faults_of_tools_and_tasks_are_reported_before_the_first_call(talking_desk, change, message):
     with pytest.raises(UsageError) as caught:
         run_batch(config(model_name="scripted/talking", **change))
 

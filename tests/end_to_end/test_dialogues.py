@@ -114,9 +114,7 @@ def test_a_dialogue_is_held_in_the_language_that_is_wanted(proctor, talking_desk
     assert first["content"].startswith("Hallo, Sie haben im März")
 
 
-def test_a_role_without_the_wanted_language_is_played_in_english_and_that_is_noted(
-    proctor, talking_desk
-) -> None:
+def test_a_role_without_the_wanted_language_is_played_in_english_and_that_is_noted(proctor, talking_desk):
     command = (
         "simulate --clients patientPsi --therapists MI --num-runs 1 --max-turns 1 --model scripted/talking"
     )
@@ -165,9 +163,7 @@ def test_what_a_role_does_after_the_session_is_in_its_states(talking_desk) -> No
     assert result["states"][-1]["client.helpfulness"] == 4
 
 
-def test_a_counselor_that_meets_a_client_without_a_goal_says_which_goal_it_takes(
-    proctor, talking_desk
-) -> None:
+def test_a_counselor_that_meets_a_client_without_a_goal_says_which_goal_it_takes(proctor, talking_desk):
     def notes(client: str) -> str:
         words = (
             f"simulate --clients {client} --therapists cami --num-runs 1 --model scripted/talking --dry-run"

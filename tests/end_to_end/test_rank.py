@@ -51,9 +51,7 @@ def document(done: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_file_and_the_run_it_was_imported_to_rank_alike(
-    proctor: Command, table: str, imported: str
-) -> None:
+def test_a_file_and_the_run_it_was_imported_to_rank_alike(proctor, table, imported):
     from_file = document(proctor("rank", table, "--json"))
     from_run = document(proctor("rank", imported, "--json"))
 
@@ -196,9 +194,7 @@ def test_sides_that_do_not_pair_have_the_number_of_tasks_of_each(proctor: Comman
         assert "8 + 9" in proctor("compare", "apart", "--by", "model", "--format", form).stdout
 
 
-def test_items_without_what_is_ranked_are_named_with_what_they_could_be_ranked_by(
-    proctor: Command, imported: str
-) -> None:
+def test_items_without_what_is_ranked_are_named_with_what_they_could_be_ranked_by(proctor, imported):
     folder = proctor.folder / "theirs"
     folder.mkdir()
     write(folder / "theirs.csv", [{"task": f"t{n}", "agent": "x", "success": n % 2} for n in range(12)])

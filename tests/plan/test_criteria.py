@@ -57,9 +57,7 @@ def test_a_data_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"name": "tone.yaml", "description": "Tone."}, False),
     ],
 )
-def test_an_entry_without_instructions_of_its_own_names_an_evaluator(
-    entry: dict[str, object], expected: bool
-) -> None:
+def test_an_entry_without_instructions_of_its_own_names_an_evaluator(entry, expected):
     assert is_evaluator(entry) is expected
 
 

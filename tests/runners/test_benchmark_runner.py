@@ -59,9 +59,7 @@ def bench(workshop: Any, tmp_path: Path) -> Bench:
 CHECKED = "start: start\ncheck:\n  The sum is right: grep -q '1 + 1' sum.py\n  The tests pass: python3 sum.py"
 
 
-async def test_one_check_that_does_not_pass_is_told_by_its_criterion_unless_the_agent_gave_up(
-    bench: Bench,
-) -> None:
+async def test_one_check_that_does_not_pass_is_told_by_its_criterion_unless_the_agent_gave_up(bench):
     seen = await bench.run(bench.task(CHECKED), [{"say": "Done!"}])
     gave_up = await bench.run(bench.task(CHECKED), [{"fail": "too hard"}])
 
@@ -75,9 +73,7 @@ async def test_one_check_that_does_not_pass_is_told_by_its_criterion_unless_the_
     assert (gave_up["outcome"], gave_up["scores"]) == (("fail", "agent_failed"), {})
 
 
-async def test_each_criterion_that_passes_has_its_score_for_every_model_in_a_tree_of_its_own(
-    bench: Bench,
-) -> None:
+async def test_each_criterion_that_passes_has_its_score_for_every_model_in_a_tree_of_its_own(bench):
     seen = await bench.run(bench.task(CHECKED), FIX, models=3)
 
     assert seen["outcome"] == ("success", "completed")
@@ -131,9 +127,7 @@ async def test_an_answer_is_checked_for_what_is_expected_of_it(bench: Bench) -> 
     assert wrong["scores"]["expect.contains"]["value"] == 0
 
 
-async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_unchecked(
-    bench: Bench,
-) -> None:
+async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_unchecked(bench):
     task = bench.task("start: start", "# Task: Do something\n")
 
     changed = await bench.run(task, FIX)
@@ -151,9 +145,7 @@ async def test_a_task_that_nothing_checks_passes_when_anything_changed_and_says_
     assert labels == [{"unchecked": "changed"}, {"unchecked": "unchanged"}]
 
 
-async def test_litter_is_not_counted_as_work_and_a_permission_nobody_gave_is_an_intervention(
-    bench: Bench,
-) -> None:
+async def test_litter_is_not_counted_as_work_and_a_permission_nobody_gave_is_an_intervention(bench):
     littering = [{"ask": "May I?"}, *FIX, {"run": "mkdir -p __pycache__ && touch __pycache__/sum.pyc"}]
 
     seen = await bench.run(bench.task(CHECKED), littering)
@@ -175,9 +167,7 @@ async def test_a_check_that_does_not_end_is_ended_and_is_a_timeout(bench: Bench)
     assert seen["steps"][0]["testDurationMs"] >= 1000
 
 
-async def test_starting_files_that_changed_after_planning_are_an_error_of_ours_unless_they_are_kept(
-    bench: Bench,
-) -> None:
+async def test_starting_files_that_changed_after_planning_are_an_error_of_ours_unless_they_are_kept(bench):
     task = bench.task(CHECKED)
     (bench.folder / "start/sum.py").write_text("total = 7\n")
 
@@ -304,9 +294,7 @@ async def test_a_step_does_not_run_below_the_least_reward_of_the_one_before(benc
         ("", "fail"),
     ],
 )
-async def test_a_report_must_name_the_test_as_passed_whatever_the_exit_code(
-    bench: Bench, report: str, status: str
-) -> None:
+async def test_a_report_must_name_the_test_as_passed_whatever_the_exit_code(bench, report, status):
     write = f"printf '%s' '{report}' > \"$PROCTOR_TEST_REPORT\"" if report else "true"
     named = TaskCheck(criterion="", command=write, verdict="tests", fail_to_pass=("t.py::a",))
 

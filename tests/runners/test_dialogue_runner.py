@@ -149,9 +149,7 @@ async def test_the_side_under_test_is_the_assistant(tmp_path: Path) -> None:
     ("own", "model", "weights"),
     [("Trained", "openai/my-TRAINED-7b", "own"), ("trained", "other", "other"), ("", "other", None)],
 )
-async def test_whether_a_role_used_its_own_weights_is_recorded(
-    tmp_path: Path, own: str, model: str, weights: str | None
-) -> None:
+async def test_whether_a_role_used_its_own_weights_is_recorded(tmp_path, own, model, weights):
     played = Played(tmp_path, replace(CLIENT, own_models=own), models={"client": model})
     await played.run()
     assert played.metric("client.weights") == weights and played.metric("therapist.weights") is None
@@ -160,9 +158,7 @@ async def test_whether_a_role_used_its_own_weights_is_recorded(
     assert [note for note in played.notes() if "played by" in note] == expected
 
 
-async def test_a_fault_of_a_template_and_a_role_that_is_not_stored_are_faults_of_the_plan(
-    tmp_path: Path,
-) -> None:
+async def test_a_fault_of_a_template_and_a_role_that_is_not_stored_are_faults_of_the_plan(tmp_path):
     with pytest.raises(WorkspaceError, match="lost"):
         await Played(tmp_path, replace(CLIENT, templates={"a": "{{ lost }}"})).run()
     played = Played(tmp_path)
@@ -257,9 +253,7 @@ async def test_a_task_changes_the_initial_state_of_its_world(tmp_path: Path) -> 
         ("raise", "role_under_test", "the judge named no cause"),
     ],
 )
-async def test_a_judge_names_the_cause_of_a_failed_task(
-    tmp_path: Path, answer: str, cause: str, note: str
-) -> None:
+async def test_a_judge_names_the_cause_of_a_failed_task(tmp_path, answer, cause, note):
     model = Judging(answer)
     settings = {"checks": {"state": ["lamp == 'on'"]}, "attributionModel": "judge/x"}
     played = Played(
@@ -323,9 +317,7 @@ async def test_the_texts_of_one_side_are_checked_as_a_whole_and_turn_by_turn(tmp
         (1, 0, "t1", ["e of t1 is 0, below its pass mark 1"]),
     ],
 )
-def test_a_score_fails_below_its_mark(
-    mark: float | None, value: float | None, target: str, messages: list[str]
-) -> None:
+def test_a_score_fails_below_its_mark(mark, value, target, messages):
     assert below(mark, [Score(evaluator="e", value=value, target=target)]) == messages
 
 

@@ -276,9 +276,7 @@ async def test_an_evaluation_that_fails_leaves_a_score_with_its_code(reason: str
         ("{broken}", None, False, 0.0),
     ],
 )
-async def test_the_verdict_of_a_judge_on_a_rubric(
-    reply: str, threshold: float | None, passed: bool, score: float
-) -> None:
+async def test_the_verdict_of_a_judge_on_a_rubric(reply, threshold, passed, score):
     attempt = Attempt(lambda request: reply)
     rubric: dict[str, Any] = {"type": "llm-rubric", "value": "is polite", "judge": "j"}
     if threshold is not None:

@@ -73,9 +73,7 @@ def write_plan(proctor: Command, kind: str, more: str) -> list[str]:
     ("kind", "sandbox", "label"),
     [("simulate", "none", "read"), *((kind, "landlock", "hidden") for kind in PLANS)],
 )
-def test_a_plan_sets_how_its_evaluators_are_confined(
-    proctor: Command, kind: str, sandbox: str, label: str
-) -> None:
+def test_a_plan_sets_how_its_evaluators_are_confined(proctor, kind, sandbox, label):
     if problem := problem_of("landlock"):
         pytest.skip(problem)
     command = write_plan(proctor, kind, f"sandbox: {{kind: {sandbox}}}\noutage_patience: 45\n")
@@ -108,9 +106,7 @@ def test_a_plan_sets_how_its_evaluators_are_confined(
         ("evaluate", "outage_patience: -1", "should be more than 0, not the number -1"),
     ],
 )
-def test_a_wrong_value_is_refused_at_its_place(
-    proctor: Command, kind: str, setting: str, problem: str
-) -> None:
+def test_a_wrong_value_is_refused_at_its_place(proctor, kind, setting, problem):
     command = write_plan(proctor, kind, f"{setting}\n")
     line = len((proctor.folder / "work" / "plan.yaml").read_text().splitlines())
 

@@ -83,9 +83,7 @@ def test_an_item_counts_whatever_the_agent_made_of_its_tree(proctor: Command, tm
         (WorkspaceError("committing", reason="workspace_broken"), True),
     ],
 )
-def test_a_failure_in_the_agents_tree_is_the_agents_unless_the_machine_failed(
-    error: Exception, is_agents: bool
-) -> None:
+def test_a_failure_in_the_agents_tree_is_the_agents_unless_the_machine_failed(error, is_agents):
     with pytest.raises(AttemptError) as raised, blame_agent("committing"):
         raise error
     assert type(raised.value) is (AgentError if is_agents else WorkspaceError)

@@ -68,9 +68,7 @@ def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
 
 
-async def test_a_program_changes_its_tree_and_reports_its_exit_code_and_what_it_left_running(
-    room: Room, kind: str
-) -> None:
+async def test_a_program_changes_its_tree_and_reports_its_exit_code_and_what_it_left_running(room, kind):
     ended = await room.run("echo done > file; cat file; sleep 987 & sleep 986 & exit 7", kind)
 
     assert (ended.exit_code, ended.output) == (7, "done\n")
@@ -304,9 +302,7 @@ async def test_an_agent_whose_command_names_its_repository_does_not_see_the_hist
     assert [row["sandbox"] for row in workshop.rows("sessions")] == [kind]
 
 
-async def test_paths_in_commands_open_nothing_unless_the_plan_names_them(
-    room: Room, kind: str, tmp_path: Path
-) -> None:
+async def test_paths_in_commands_open_nothing_unless_the_plan_names_them(room, kind, tmp_path):
     """A prompt is an argument of its agent, and a model writes the commands of its tools."""
     outside = tmp_path / "elsewhere" / "secret.txt"
     outside.parent.mkdir()
@@ -332,9 +328,7 @@ for folder, _, files in os.walk(here):
 """
 
 
-async def test_an_agents_script_reads_nothing_beside_it_but_the_code_that_it_loads(
-    room: Room, kind: str, tmp_path: Path
-) -> None:
+async def test_an_agents_script_reads_nothing_beside_it_but_the_code_that_it_loads(room, kind, tmp_path):
     agent = tmp_path / "agent"
     files = {
         "main.py": THIEF,
@@ -366,9 +360,7 @@ async def test_an_agents_script_reads_nothing_beside_it_but_the_code_that_it_loa
 @pytest.mark.parametrize(
     "planted", ["ln -s /oldroot{outside} ~/.cache", "ln -s {outside} ~/.cache", "touch ~/.cache"]
 )
-async def test_a_cache_is_not_mounted_through_what_a_program_left(
-    room: Room, bubblewrap: str, tmp_path: Path, planted: str
-) -> None:
+async def test_a_cache_is_not_mounted_through_what_a_program_left(room, bubblewrap, tmp_path, planted):
     outside = tmp_path / "outside"
     outside.mkdir()
     (room.user / ".cache" / "uv").mkdir(parents=True)

@@ -44,9 +44,7 @@ ASK = "import os, socket; print(os.environ['SECRET'], os.environ['HOME'], os.get
 ASK += " print(socket.create_connection(('127.0.0.1', 34567)).makefile().read()); os._exit(4)"
 
 
-async def test_a_program_in_a_container_reaches_the_gateway_without_network(
-    engine_calls: Path, tmp_path: Path
-) -> None:
+async def test_a_program_in_a_container_reaches_the_gateway_without_network(engine_calls, tmp_path):
     place = place_of(tmp_path)
     settings = {"container": "image:1", "limits": {"memory": "2G"}}
     confinement = Sandbox(user_home=tmp_path).confine(
@@ -135,9 +133,7 @@ def test_each_option_of_a_container(engine_calls: Path, tmp_path: Path, network:
         (["/shared/bin/tool"], ["/shared/bin/tool"]),
     ],
 )
-def test_a_program_of_this_machine_is_the_one_of_the_image(
-    engine_calls: Path, command: list[str], inside: list[str]
-) -> None:
+def test_a_program_of_this_machine_is_the_one_of_the_image(engine_calls, command, inside):
     policy = Policy(write=[Path("/work")], read=[Path("/shared")], home=Path("/work"), image="image:1")
     line = container.confine(policy).wrap(command, launch_in(Path("/work")), {})
     assert line[line.index("image:1") + 1 :] == inside
@@ -189,9 +185,7 @@ def programs_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: s
     container.engine.cache_clear()
 
 
-async def test_a_failed_call_of_the_engine_is_reported_with_its_error(
-    engine_calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_call_of_the_engine_is_reported_with_its_error(engine_calls, tmp_path, monkeypatch):
     script = '[ "$1" = info ] && exit 0; printf "%01200d" 7 >&2; echo broken >&2; exit 3'
     programs_on_path(tmp_path, monkeypatch, podman=script)
     with pytest.raises(WorkspaceError) as raised:
@@ -199,9 +193,7 @@ async def test_a_failed_call_of_the_engine_is_reported_with_its_error(
     assert str(raised.value) == f"`podman pull x:1` failed: {'0' * 993}7broken"
 
 
-async def test_an_engine_that_does_not_end_is_stopped(
-    engine_calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_that_does_not_end_is_stopped(engine_calls, tmp_path, monkeypatch):
     started = tmp_path / "started"
     hang = f"echo $$ > {started}~; mv {started}~ {started}; exec /bin/sleep 100"
     script = f'case "$1" in info) exit 0;; image) exit 1;; *) {hang};; esac'
@@ -232,14 +224,7 @@ async def test_an_engine_that_does_not_end_is_stopped(
         ({}, "", "neither `podman` nor `docker` is on the PATH"),
     ],
 )
-def test_the_first_engine_that_runs_is_used(
-    engine_calls: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    scripts: dict[str, str],
-    name: str,
-    problem: str,
-) -> None:
+def test_the_first_engine_that_runs_is_used(engine_calls, tmp_path, monkeypatch, scripts, name, problem):
     programs_on_path(tmp_path, monkeypatch, **scripts)
     assert Path(container.engine()).name == name
     assert container.problem() == problem

@@ -313,9 +313,7 @@ def test_the_manual_lists_what_is_not_stopped() -> None:
 
 
 @pytest.mark.parametrize("user", ["user" if os.geteuid() else "root"], indirect=True)
-def test_without_a_sandbox_the_same_probes_succeed(
-    proctor: Command, targets: dict[str, Any], user: User
-) -> None:
+def test_without_a_sandbox_the_same_probes_succeed(proctor, targets, user):
     """So the probes above prove something."""
     [report] = run_escape(proctor, user, targets, "none")
 

@@ -97,9 +97,7 @@ def confined(tmp_path: Path, kind: str) -> Callable[..., Any]:
     ],
     indirect=["kind"],
 )
-async def test_a_killed_supervisor_or_sandbox_is_no_end_of_the_program(
-    confined: Any, kind: str, victim: str, number: int
-) -> None:
+async def test_a_killed_supervisor_or_sandbox_is_no_end_of_the_program(confined, kind, victim, number):
     seconds = unlike_any_other()
 
     killing = asyncio.create_task(kill(seconds, victim, number))
@@ -157,9 +155,7 @@ OWN_ENDS = {
 
 
 @pytest.mark.parametrize("kind", CONFINING, indirect=True)
-async def test_a_program_cannot_present_its_own_end_as_one_of_its_sandbox(
-    confined: Any, kind: str, tmp_path: Path
-) -> None:
+async def test_a_program_cannot_present_its_own_end_as_one_of_its_sandbox(confined, kind, tmp_path):
     if kind == "landlock" and warden_can_be_signaled():
         pytest.skip("Landlock keeps signals inside from Linux 6.12")
     damaged = tmp_path / "proctor" / "worktrees" / "one" / "tree" / "damaged"
@@ -208,9 +204,7 @@ async def test_a_program_cannot_reach_the_first_process_of_its_namespace(confine
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap"], indirect=True)
-async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(
-    confined: Any, kind: str, tmp_path: Path
-) -> None:
+async def test_a_sandbox_that_cannot_be_made_is_not_a_failure(confined, kind, tmp_path):
     """Only this kind mounts folders."""
     place = tmp_path / "proctor" / "worktrees" / "one"
     gone = tmp_path / "gone"
@@ -278,9 +272,7 @@ kill -9 $$
 """
 
 
-def test_a_bubblewrap_that_is_killed_while_it_is_tried_out_is_tried_again_and_leaves_no_process(
-    tmp_path: Path,
-) -> None:
+def test_a_bubblewrap_that_is_killed_while_it_is_tried_out_is_tried_again_and_leaves_no_process(tmp_path):
     seconds = unlike_any_other()
     (tmp_path / "bwrap").write_text(KILLED_BUBBLEWRAP.format(mark=tmp_path / "mark", seconds=seconds))
     (tmp_path / "bwrap").chmod(0o755)

@@ -314,9 +314,7 @@ async def test_a_program_starts_from_a_link_below_run(tmp_path: Path, kind: str)
     ("setup", "variable"),
     [("cargo fetch", ".rustup"), ("", ".rustup"), ("rustup toolchain install nightly", None)],
 )
-def test_a_setup_that_installs_toolchains_does_so_in_the_home_of_the_session(
-    tmp_path: Path, setup: str, variable: str | None
-) -> None:
+def test_a_setup_that_installs_toolchains_does_so_in_the_home_of_the_session(tmp_path, setup, variable):
     (tmp_path / ".rustup").mkdir()
     visible = secrets.visible({"PATH": "/bin", "HOME": str(tmp_path)}, named={"HOME"})
     item = Item(runner="worktree", agent="command", prompt="Go.", details={"setup": setup})

@@ -289,9 +289,7 @@ def every_second(tricks: Mapping[str, str], first: int) -> dict[str, str]:
     ids=["setup", "agent", "unconfined setup", "unconfined agent"],
     indirect=["kind"],
 )
-async def test_what_replaces_a_repository_or_tree_leads_nowhere(
-    workshop: Any, user: User, kind: str, phase: str, tricks: Mapping[str, str]
-) -> None:
+async def test_what_replaces_a_repository_or_tree_leads_nowhere(workshop, user, kind, phase, tricks):
     items = [coding_item(user, kind, phase, name, {name: trick}) for name, trick in tricks.items()]
     await workshop.run(json.dumps({"matrix": items, "concurrency": 4}))
 
@@ -333,9 +331,7 @@ async def test_a_check_cannot_turn_a_merge(workshop: Any, user: User, kind: str)
     ids=["together", "linked tree", "gitdir and linked logs"],
     indirect=["kind"],
 )
-async def test_a_check_cannot_turn_the_second_try_or_the_next_step(
-    workshop: Any, user: User, kind: str, tricks: Mapping[str, str]
-) -> None:
+async def test_a_check_cannot_turn_the_second_try_or_the_next_step(workshop, user, kind, tricks):
     (user.home.parent / "task.md").write_text(f"---\nsandbox: {kind}\n---\n# Task: Escape\n\nDo it.\n")
     command = f"{user.script('check', tricks)}\nexit 1"
     checks = (TaskCheck(criterion="one", command=command), TaskCheck(criterion="two", command="false"))

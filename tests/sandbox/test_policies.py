@@ -93,9 +93,7 @@ def test_a_policy_with_all_settings(kinds: dict[str, Policies]) -> None:
         ),
     ],
 )
-def test_the_network_of_a_phase_and_the_ports_that_are_served(
-    kinds: dict[str, Policies], phase: str, own: object, usual: str | None, network: object, ports: list[int]
-) -> None:
+def test_the_network_of_a_phase_and_the_ports_that_are_served(kinds, phase, own, usual, network, ports):
     policy = policy_of(own, phase, serve={7: None}, usual_network=usual, variables={"V": "1"})
     assert policy.network == network
     assert list(policy.serve) == ports
@@ -128,9 +126,7 @@ def test_nothing_is_confined_where_that_is_said(kinds: dict[str, Policies]) -> N
         (("landlock",), "landlock", None),
     ],
 )
-def test_the_kind_that_is_used(
-    kinds: dict[str, Policies], broken: tuple[str, ...], setting: str, kind: str | None
-) -> None:
+def test_the_kind_that_is_used(kinds, broken, setting, kind):
     for name in broken:
         kinds[name] = Policies(f"no {name}")
     if kind:

@@ -32,9 +32,7 @@ def write_plan(proctor: Command, repository: Path, **settings: object) -> None:
     (proctor.folder / "plan.yaml").write_text(json.dumps({"matrix": [entry]}))
 
 
-def test_an_agent_that_needs_a_hidden_file_is_refused_with_the_line_that_opens_it(
-    proctor: Command, repository: Path, kind: str
-) -> None:
+def test_an_agent_that_needs_a_hidden_file_is_refused_with_the_line_that_opens_it(proctor, repository, kind):
     data = made(proctor.folder / "tools/data/version", "9.9.9\n", 0o644)
     agent = made(proctor.folder / "tools/claude", AGENT.format(data=data))
     variables = {"CLAUDE_BIN": str(agent), "ANTHROPIC_API_KEY": "sk-ant-0123456789"}
@@ -86,9 +84,7 @@ def test_an_agent_that_starts_nowhere_is_refused(proctor: Command, repository: P
         ("#!/no/such/interpreter\n", "/no/such/interpreter: not found", ""),
     ],
 )
-def test_a_program_of_the_user_is_looked_for_and_not_run(
-    proctor: Command, repository: Path, kind: str, script: str, problem: str, remedy: str
-) -> None:
+def test_a_program_of_the_user_is_looked_for_and_not_run(proctor, repository, kind, script, problem, remedy):
     made(proctor.folder / "tools/agent", f"#!/bin/sh\ntouch {proctor.folder}/was-run\n")
     program = made(proctor.folder / "bin/mine", script)
     write_plan(proctor, repository, command=f"{program} --fast", sandbox={"kind": kind})
@@ -105,17 +101,13 @@ def test_a_program_of_the_user_is_looked_for_and_not_run(
 
 
 @pytest.mark.parametrize("command", ["no-such-agent --fast", ["no-such-agent", "--fast"]])
-def test_an_agent_that_is_not_installed_is_refused(
-    proctor: Command, repository: Path, command: object
-) -> None:
+def test_an_agent_that_is_not_installed_is_refused(proctor, repository, command):
     write_plan(proctor, repository, command=command)
     refused = proctor("batch", "plan.yaml")
     assert (refused.returncode, "no-such-agent" in refused.stderr) == (2, True), refused.stderr
 
 
-def test_a_check_whose_program_finds_its_parts_in_home_is_refused(
-    proctor: Command, repository: Path, kind: str
-) -> None:
+def test_a_check_whose_program_finds_its_parts_in_home_is_refused(proctor, repository, kind):
     cargo = "#!/bin/sh\necho '# asdf exec cargo'\ntest -e $HOME/.tool-versions || exit 126\n"
     made(proctor.folder / "shims/cargo", cargo)
     made(Path(proctor.environment["HOME"]) / ".tool-versions", "rust 1.80\n")
@@ -163,9 +155,7 @@ def test_a_program_of_a_benchmark_is_found_where_the_command_is_given(proctor: C
     assert ended.returncode == 0, ended.stderr
 
 
-def test_an_agent_that_needs_a_terminal_is_refused_where_none_can_be_made(
-    proctor: Command, repository: Path, kind: str
-) -> None:
+def test_an_agent_that_needs_a_terminal_is_refused_where_none_can_be_made(proctor, repository, kind):
     """OpenHands runs its commands in tmux."""
     agent = made(proctor.folder / "tools/openhands", "#!/bin/sh\necho 1.16.0\n")
     variables = {"OPENHANDS_BIN": str(agent), "ANTHROPIC_API_KEY": "sk-ant-0123456789"}

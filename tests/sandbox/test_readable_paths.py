@@ -191,9 +191,7 @@ def test_a_script_in_a_private_folder_opens_only_itself(tmp_path: Path) -> None:
         ("run.bin", "", ["run.bin"]),
     ],
 )
-def test_a_script_opens_the_code_that_it_loads_and_nothing_else_beside_it(
-    tmp_path: Path, script: str, text: str, visible: list[str]
-) -> None:
+def test_a_script_opens_the_code_that_it_loads_and_nothing_else_beside_it(tmp_path, script, text, visible):
     agent = tmp_path / "agent"
     for name in ("lib.sh", "lib.js", "lib.rb", "package.json", "node_modules/x/index.js"):
         made(agent / name)
@@ -324,9 +322,7 @@ EVERY = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF, 6: 0xFFFF, 9: 0x
 # White-box: this machine has one version of Landlock, and a program must be confined on all others too.
 @pytest.mark.parametrize("version", EVERY)
 @pytest.mark.parametrize("network", [False, True])
-def test_the_rights_of_each_version_of_landlock(
-    restricted: Callable[[int, list[str]], list[tuple[object, ...]]], version: int, network: bool
-) -> None:
+def test_the_rights_of_each_version_of_landlock(restricted, version, network):
     calls = restricted(version, ["port 81", *(["network"] if network else [])])
     connect = 2 if version >= 4 and not network else 0
     members = [EVERY[version], *([connect] if version >= 4 else []), *([3] if version >= 6 else [])]
@@ -337,9 +333,7 @@ def test_the_rights_of_each_version_of_landlock(
 
 # White-box: no kernel can be made to refuse these calls, and a refusal must never leave a program unconfined.
 @pytest.mark.parametrize("failing", [444, 445, 446])
-def test_a_call_to_the_kernel_that_fails_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
-) -> None:
+def test_a_call_to_the_kernel_that_fails_is_an_error(monkeypatch, tmp_path, failing):
     class Refusing(Kernel):
         def syscall(self, number: int, *arguments: object) -> int:
             answer = super().syscall(number, *arguments)

@@ -61,9 +61,7 @@ def test_a_task_sets_its_sandbox(tmp_path: Path) -> None:
         read_task(file)
 
 
-def test_the_dry_run_says_how_agents_are_confined_and_proctor_toml_sets_it(
-    proctor: Command, repository: Path
-) -> None:
+def test_the_dry_run_says_how_agents_are_confined_and_proctor_toml_sets_it(proctor, repository):
     if problem := problem_of("bubblewrap"):
         pytest.skip(problem)
     (proctor.folder / "plan.yaml").write_text(

@@ -1,7 +1,6 @@
 """What is read from what models write: sections, numbers, words, and what is missing."""
 
 import time
-from typing import Any
 
 import pytest
 
@@ -192,8 +191,6 @@ def test_blanks_do_not_make_reading_slow(text: str) -> None:
         ({"method": "keyword", "keywords": ("a.b",)}, "a.b axb a.bc", 1),
     ],
 )
-def test_the_value_of_a_metric_in_a_text_has_its_type_or_is_missing(
-    rule: dict[str, Any], text: str, value: object
-) -> None:
+def test_the_value_of_a_metric_in_a_text_has_its_type_or_is_missing(rule, text, value):
     read = read_text(Measure(**rule), text)
     assert read == value and type(read) is type(value)

@@ -170,9 +170,7 @@ def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
 @pytest.mark.parametrize(
     ("least", "first", "rows"), [(100, 4000, 36), (1, 30, 24), (2, 0, 0), (6, 0, 24), (7, 0, 36)]
 )
-def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, first: int, rows: int
-) -> None:
+def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(tmp_path, monkeypatch, least, first, rows):
     # White-box: only runs of thousands of items have more than a first look.
     monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", least)
     monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", first)

@@ -183,9 +183,7 @@ def test_a_process_whose_batch_was_taken_over_draws_nothing(books: Books) -> Non
 @pytest.mark.parametrize(
     ("status", "silent", "is_dead"), [("running", 9, False), ("running", 11, True), ("completed", 1, True)]
 )
-def test_money_of_a_dead_process_is_drawn_by_who_needs_it(
-    books: Books, status: str, silent: int, is_dead: bool
-) -> None:
+def test_money_of_a_dead_process_is_drawn_by_who_needs_it(books, status, silent, is_dead):
     books.batch()
     books.batch("other", AWAY)
     books.draw(1.0, run="other", by=AWAY, store_usd=1.0)
@@ -257,9 +255,7 @@ def test_what_a_late_settlement_saves_can_be_drawn(books: Books) -> None:
 @pytest.mark.parametrize(
     ("holder", "is_alive"), [("helper:1:1:x", True), (ME.split(":")[0] + ":4194303:1:x", False)]
 )
-def test_a_further_process_of_a_batch_is_dead_only_if_that_is_known(
-    books: Books, holder: str, is_alive: bool
-) -> None:
+def test_a_further_process_of_a_batch_is_dead_only_if_that_is_known(books, holder, is_alive):
     books.batch()
     books.batch("other", AWAY, status="completed")
     books.draw(1.0, run="other", by=holder, store_usd=1.0)

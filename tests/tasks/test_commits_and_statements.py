@@ -295,9 +295,7 @@ def added(text: str) -> str:
         ),
     ],
 )
-def test_an_agent_is_told_what_tests_use_and_only_the_solution_has(
-    files: dict[str, str], removed: str, tests: str, known: set[str], told: str
-) -> None:
+def test_an_agent_is_told_what_tests_use_and_only_the_solution_has(files, removed, tests, known, told):
     patch = removed + "".join(added(text) for text in files.values())
     interface = interface_of(patch, added(tests), files, lambda text: text in known)
     assert interface.markdown().removeprefix("## Interface\n\n") == told

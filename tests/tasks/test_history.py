@@ -468,9 +468,7 @@ async def test_commits_are_validated_from_the_newest_on_until_there_are_enough_t
         ({"check": "sleep 30", "timeout": 0.2}, "the tests were still running after 0.2 s"),
     ],
 )
-async def test_a_commit_that_cannot_be_validated_is_rejected_with_the_reason(
-    tmp_path: Path, options: dict[str, Any], reason: str
-):
+async def test_a_commit_that_cannot_be_validated_is_rejected_with_the_reason(tmp_path, options, reason):
     make_history(tmp_path / "shop", later="Release: ")
 
     result = await miner(tmp_path, since="20y", **options).mine()
@@ -579,9 +577,7 @@ PYTHON = {"tests__test_a_DOT_py": OLD}
         ),
     ],
 )
-def test_the_tests_of_projects_are_known_by_their_files(
-    tmp_path: Path, files: dict[str, str], command: str, source: str
-):
+def test_the_tests_of_projects_are_known_by_their_files(tmp_path, files, command, source):
     repository = History(tmp_path / "shop")
     repository.commit("Begin", **files)
     git = Git(repository.folder, {"PATH": "/usr/bin:/bin"})
@@ -611,9 +607,7 @@ DEPENDENT = {"devDependencies": {"mocha": "1"}, "scripts": {"test": "mocha"}}
         (PYTEST, ""),
     ],
 )
-def test_what_tests_need_is_installed_as_the_files_of_a_project_say(
-    tmp_path: Path, files: dict[str, str], setup: str
-):
+def test_what_tests_need_is_installed_as_the_files_of_a_project_say(tmp_path, files, setup):
     repository = History(tmp_path / "shop")
     repository.commit("Begin", **files)
 

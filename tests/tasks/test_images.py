@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from test_sealed import run_task
@@ -35,9 +34,7 @@ def arguments(calls: Path, word: str) -> list[list[str]]:
     return [line for line in lines if line[0] == word]
 
 
-async def test_a_task_runs_in_the_image_that_it_needs(
-    workshop: Any, engine_calls: Path, tmp_path: Path
-) -> None:
+async def test_a_task_runs_in_the_image_that_it_needs(workshop, engine_calls, tmp_path):
     place = harbor(tmp_path)
     [task] = read_task_set(place).tasks
     assert f"build the image of {place / 'environment'}" in commands_of([task])

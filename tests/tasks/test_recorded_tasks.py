@@ -218,9 +218,7 @@ def test_small_configurations_of_promptfoo_are_as_recorded(tmp_path: Path) -> No
         ),
     ],
 )
-def test_a_task_is_named_by_its_test_its_variables_and_its_prompt(
-    prompts: str, words: str, names: list[str], tmp_path: Path
-) -> None:
+def test_a_task_is_named_by_its_test_its_variables_and_its_prompt(prompts, words, names, tmp_path):
     text = f"prompts: {prompts}\nproviders: [echo]\ntests:\n  - vars: {{word: {words}}}\n"
     file = tmp_path / "promptfooconfig.yaml"
     file.write_text(text)
@@ -650,9 +648,7 @@ def test_what_is_read_of_our_own_format_is_as_recorded(tmp_path: Path) -> None:
     )
 
 
-def test_tasks_of_a_folder_are_read_easiest_first_and_named_by_path_where_names_are_equal(
-    tmp_path: Path,
-) -> None:
+def test_tasks_of_a_folder_are_read_easiest_first_and_named_by_path_where_names_are_equal(tmp_path):
     text = "# Task: x\n\nDo it.\n"
     names = ["hard/a.md", "easy/a.md", "smoke/b.md", "zoo/c.md", "medium/d.md", "aaa/e.md"]
     write(tmp_path, dict.fromkeys(names, text))
@@ -785,9 +781,7 @@ def _row(folder: Path) -> Path:
         ({"checks": (TaskCheck(criterion="x", command=""),)}, True),
     ],
 )
-def test_a_task_is_a_prompt_where_it_has_no_files_and_no_commands(
-    changes: Any, is_prompt: bool, tmp_path: Path
-) -> None:
+def test_a_task_is_a_prompt_where_it_has_no_files_and_no_commands(changes, is_prompt, tmp_path):
     (task,) = read_task_set(_row(tmp_path)).tasks
     assert dataclasses.replace(task, **changes).is_prompt is is_prompt
 
@@ -858,9 +852,7 @@ def test_a_task_file_stands_for_its_folder_and_mistakes_in_a_folder_are_reported
         ({"prompt_column": "a", "expect_column": "b"}, "x", {"equals": "3"}),
     ],
 )
-def test_prompts_are_columns_or_templates_of_them(
-    options: Any, prompt: str, expect: Any, tmp_path: Path
-) -> None:
+def test_prompts_are_columns_or_templates_of_them(options, prompt, expect, tmp_path):
     write(tmp_path, {"x.csv": "a,b\nx,3\n"})
     (task,) = read_task_set(tmp_path / "x.csv", ReadOptions(**options)).tasks
     assert (task.prompt, task.expect, task.is_prompt) == (prompt, expect, True)
@@ -896,9 +888,7 @@ def test_a_row_that_makes_no_prompt_is_refused(options: Any, problem: str, tmp_p
         ("FROM x\nRUN y\n", 'workdir = "w"', None),
     ],
 )
-def test_a_task_that_needs_an_image_has_its_folder_in_it(
-    dockerfile: str, toml: str, image: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_needs_an_image_has_its_folder_in_it(dockerfile, toml, image, tmp_path, monkeypatch):
     monkeypatch.setattr(container, "engine", lambda *_: "podman")
     write(tmp_path, {**GOOD, "task.toml": f"[environment]\n{toml}\n", "environment/Dockerfile": dockerfile})
     if image is None:
@@ -923,9 +913,7 @@ def test_the_name_of_an_exercise_has_its_language(folder: str, name: str, tmp_pa
     assert [task.name for task in read_task_set(tmp_path / folder).tasks] == [name]
 
 
-def test_a_folder_that_cannot_be_read_is_named_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypatch):
     """Root can read every folder, so the refusal is that of a method."""
     (tmp_path / "tasks" / "locked").mkdir(parents=True)
     listed = Path.iterdir

@@ -184,9 +184,7 @@ DO *NOT* COMMIT!
     ],
     ids=["django", "sympy"],
 )
-def test_logs_of_django_and_sympy_are_read_by_the_ids_of_swe_bench(
-    tmp_path: Path, log: str, passed: list[str], failed: list[str]
-):
+def test_logs_of_django_and_sympy_are_read_by_the_ids_of_swe_bench(tmp_path, log, passed, failed):
     (tmp_path / "log").write_text(log)
     assert verdict_by_report(tmp_path / "log", passed, [], 1).passed
     for name in failed:

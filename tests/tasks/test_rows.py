@@ -100,9 +100,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path, content: bytes) -> Non
         ("o/n", ["tests/test_a.py"], "python3 -m pytest -p no:cacheprovider -q --junitxml="),
     ],
 )
-def test_rows_of_swe_bench_are_checked_by_the_runner_of_their_repository(
-    tmp_path: Path, repo: str, files: list[str], command: str
-) -> None:
+def test_rows_of_swe_bench_are_checked_by_the_runner_of_their_repository(tmp_path, repo, files, command):
     (tmp_path / repo).mkdir(parents=True)
     row = {
         "instance_id": "x-1",

@@ -340,9 +340,7 @@ def test_converted_tasks_are_tasks_of_our_own_that_the_oracle_passes(proctor: An
 
 
 @pytest.mark.usefixtures("_pytest_on_path")
-def test_a_swebench_row_is_judged_by_its_named_tests_and_its_patches_are_predictions(
-    proctor: Any, repository: Path
-) -> None:
+def test_a_swebench_row_is_judged_by_its_named_tests_and_its_patches_are_predictions(proctor, repository):
     (proctor.folder / "swe.jsonl").write_text(json.dumps(swebench_row(repository)) + "\n")
 
     words = ("--repos", f"acme/pkg={repository}", "--oracle", "--noop", "--predictions", "preds.jsonl")

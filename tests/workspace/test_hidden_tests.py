@@ -160,9 +160,7 @@ def test_an_archive_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         hidden_tests.read_archive(tmp_path / "empty")
 
 
-def test_work_is_judged_without_its_changes_of_tests_settings_and_runners(
-    tmp_path: Path, source: SourceRepository
-) -> None:
+def test_work_is_judged_without_its_changes_of_tests_settings_and_runners(tmp_path, source):
     tree, judged = tree_in(tmp_path / "a", source), tree_in(tmp_path / "b", source)
     write(
         tree.folder,
@@ -232,9 +230,7 @@ PATCH = """--- a/tests/test_shop.py
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
-def test_the_tests_of_a_patch_replace_what_an_agent_made_of_them(
-    tmp_path: Path, source: SourceRepository, end: str
-) -> None:
+def test_the_tests_of_a_patch_replace_what_an_agent_made_of_them(tmp_path, source, end):
     tree = tree_in(tmp_path / "a", source)
     write(tree.folder, {"tests/test_shop.py": "mine\n", "tests/test_more.py": "mine\n", "shop.py": "x\n"})
     hidden_tests.lay_patch(PATCH + end, tree)

@@ -151,9 +151,7 @@ def test_what_is_wrong_with_an_address_is_said(source: SourceRepository) -> None
 # --- Copies for other machines ---
 
 
-def test_a_copy_has_what_a_session_needs_and_only_what_is_lacking(
-    source: SourceRepository, tmp_path: Path
-) -> None:
+def test_a_copy_has_what_a_session_needs_and_only_what_is_lacking(source, tmp_path):
     first = source.base_commit("main")
     source.git("tag", "v1")
     source.git("branch", "other")
@@ -224,9 +222,7 @@ def test_a_repository_that_can_have_no_session_branches_is_not_copied(tmp_path: 
         transfer.copy_repository(repository, "main", (), ENVIRONMENT)
 
 
-def test_a_folder_is_placed_once_as_it_was_unless_it_is_too_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_placed_once_as_it_was_unless_it_is_too_large(tmp_path, monkeypatch):
     source, there = tmp_path / "data", tmp_path / "there"
     (source / "__pycache__").mkdir(parents=True)
     (source / "__pycache__" / "x.pyc").write_bytes(b"x")

@@ -36,9 +36,7 @@ def report(folder: Path, *cases: tuple[str, str], group: str = "t") -> Path:
         ([], 0, Verdict(False, 0.0, "the report names no test that ran")),
     ],
 )  # fmt: skip
-def test_without_named_tests_all_must_pass(
-    tmp_path: Path, cases: Any, exit_code: int | None, verdict: Verdict
-) -> None:
+def test_without_named_tests_all_must_pass(tmp_path, cases, exit_code, verdict):
     assert verdict_by_report(report(tmp_path, *cases), [], [], exit_code) == verdict
 
 
@@ -123,9 +121,7 @@ def test_results_are_graded_by_name() -> None:
         (" tests/a.py::m ", "tests.a", "m"),
     ],
 )
-def test_names_of_one_test_in_several_tools_are_the_same(
-    tmp_path: Path, name: str, group: str, case: str
-) -> None:
+def test_names_of_one_test_in_several_tools_are_the_same(tmp_path, name, group, case):
     file = report(tmp_path, (case, "passed"), group=group)
     assert verdict_by_report(file, [name], [], 0).passed
     assert not verdict_by_report(file, [f"{name}x"], [], 0).passed

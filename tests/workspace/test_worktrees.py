@@ -5,7 +5,6 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,7 @@ def tree(source: SourceRepository, tmp_path: Path) -> Worktree:
     ("call", "problem"),
     [(fill, "filling the work tree of"), (worktree.restore, "restoring the work tree of")],
 )
-def test_a_tree_without_its_base_commit_is_refused(
-    tree: Worktree, call: Callable[[Worktree], None], problem: str
-) -> None:
+def test_a_tree_without_its_base_commit_is_refused(tree, call, problem):
     with pytest.raises(WorkspaceError, match=f"^{problem} {tree.source.root}: "):
         call(replace(tree, base_sha=MISSING))
 
@@ -135,9 +132,7 @@ def test_a_session_sees_its_base_and_tags(references: dict[str, str], visible: s
     assert found.get("refs/heads/main", "b") == "b" and found.get("refs/tags/v1", "1") == "1"
 
 
-def test_a_killed_attempt_is_rescued_once_its_files_were_there(
-    source: SourceRepository, tmp_path: Path
-) -> None:
+def test_a_killed_attempt_is_rescued_once_its_files_were_there(source, tmp_path):
     base = source.base_commit("main")
     whole = make_tree(tmp_path / "whole", source, "batch/a/1", base, {})
     fill(whole)
@@ -262,18 +257,14 @@ async def test_a_mirror_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> No
     assert [path for path in (tmp_path / "home").rglob("*") if path.name.startswith("making-")] == []
 
 
-async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(
-    source: SourceRepository, tmp_path: Path
-) -> None:
+async def test_a_scratch_clone_that_cannot_be_made_leaves_nothing(source, tmp_path):
     with pytest.raises(WorkspaceError, match="copying the history"):
         async with merge_queue.scratch_clone(tmp_path / "home", source, MISSING):
             pass
     assert list((tmp_path / "home/worktrees").iterdir()) == []
 
 
-async def test_a_base_that_moves_while_it_is_merged_is_tried_again(
-    source: SourceRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_base_that_moves_while_it_is_merged_is_tried_again(source, tmp_path, monkeypatch):
     # No command moves the branch between the merge and the update of its reference.
     tries = list[str]()
 

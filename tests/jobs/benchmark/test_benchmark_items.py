@@ -93,9 +93,7 @@ def test_the_command_line_wins_over_the_task_and_the_task_over_the_file() -> Non
         "",
     ],
 )
-def test_the_oracle_writes_the_solution_letter_for_letter_and_the_noop_nothing(
-    tmp_path: Path, text: str
-) -> None:
+def test_the_oracle_writes_the_solution_letter_for_letter_and_the_noop_nothing(tmp_path, text):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/a.py").write_text(text)
     task = replace(TASK, solution=TaskFolder(path=tmp_path, digest="s"), answer="Done.")

@@ -184,9 +184,7 @@ def test_the_comparison_counts_and_lists_every_run(store: Store, tmp_path: Path)
         ({"criteria": None}, "`criteria` of a run is no list"),
     ],
 )
-def test_a_damaged_result_file_is_renamed_with_its_problem(
-    tmp_path: Path, changes: dict[str, Any], problem: str
-) -> None:
+def test_a_damaged_result_file_is_renamed_with_its_problem(tmp_path, changes, problem):
     good = run(ITEMS[0], cost_usd=None, completion_time=3, run=0, timestamp="")
     (tmp_path / "good_result.json").write_text(json.dumps({"runs": [good]}))
     (tmp_path / "m_result.json").write_text(json.dumps({"runs": [{**good, **changes}]}))
@@ -216,9 +214,7 @@ def test_a_file_that_is_too_large_is_damaged(tmp_path: Path, monkeypatch: Any) -
     assert "larger than" in read_results(tmp_path).damaged[0].why
 
 
-def test_an_earlier_benchmark_is_found_by_its_run_and_by_its_folder(
-    store: Store, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_earlier_benchmark_is_found_by_its_run_and_by_its_folder(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     known = find_earlier(store, "b1", None)
     assert (known.run_id, known.path, known.is_known) == ("b1", None, True)
@@ -260,9 +256,7 @@ def test_a_new_run_is_named_by_its_time_and_numbered(store: Store, tmp_path: Pat
         ("exit 0", "", None, None),
     ],
 )
-def test_the_machine_its_graphics_card_and_its_ollama(
-    tmp_path: Path, monkeypatch: Any, card: str, ollama: str, graphics: Any, version: str | None
-) -> None:
+def test_the_machine_its_graphics_card_and_its_ollama(tmp_path, monkeypatch, card, ollama, graphics, version):
     for name, text in (("nvidia-smi", card), ("ollama", ollama)):
         if text:
             (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -166,9 +166,7 @@ def test_folders_of_options_must_exist(tmp_path: Path) -> None:
         ({}, True),
     ],
 )
-def test_servers_are_asked_for_models_only_where_models_are_chosen(
-    options: dict[str, Any], is_asked: bool, tmp_path: Path
-) -> None:
+def test_servers_are_asked_for_models_only_where_models_are_chosen(options, is_asked, tmp_path):
     task = replace(TASK, starts_empty=True, answer="42")
     with open_context((tmp_path,), home=str(tmp_path / "home")) as ctx:
         plan = BenchmarkJobPlan(TaskSet(tasks=(task,)), BenchmarkOverrides(**options), ctx, path=tmp_path)

@@ -1,7 +1,5 @@
 """What a check of tasks says about them, and which results of other benchmarks can be read."""
 
-from typing import Any
-
 import pytest
 
 from proctor.jobs.benchmark.checking import CheckedTask, TaskChecks
@@ -29,9 +27,7 @@ from proctor.jobs.benchmark.checking import CheckedTask, TaskChecks
         ),
     ],
 )
-def test_a_task_is_well_if_its_check_tells_work_from_none(
-    members: dict[str, Any], is_ok: bool, note: str
-) -> None:
+def test_a_task_is_well_if_its_check_tells_work_from_none(members, is_ok, note):
     task = CheckedTask(task="a", **members)
     assert (task.is_ok, task.note) == (is_ok, note)
     good = CheckedTask(task="b", oracle="pass", noop="fail")

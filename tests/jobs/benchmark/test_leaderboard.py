@@ -133,9 +133,7 @@ def test_the_cost_of_a_model_is_unknown_where_a_price_is_missing() -> None:
         ("running", False, (False, False, False)),
     ],
 )
-def test_a_run_counts_when_something_checked_it(
-    status: str, is_unchecked: bool, expected: tuple[bool, bool, bool]
-) -> None:
+def test_a_run_counts_when_something_checked_it(status, is_unchecked, expected):
     one = run("a", "t", status, unchecked=is_unchecked)
     assert (one.succeeded, one.is_judged, one.is_finished) == expected
 
@@ -219,9 +217,7 @@ def test_a_benchmark_is_read_from_the_store(tmp_path: Path) -> None:
     )
 
 
-def test_the_standing_of_a_model_has_an_interval_for_every_look_unless_tasks_are_repeated(
-    tmp_path: Path,
-) -> None:
+def test_the_standing_of_a_model_has_an_interval_for_every_look_unless_tasks_are_repeated(tmp_path):
     with new_store(tmp_path, "bench", task_items("ab", 6)) as store:
         carry_out(store, "bench", finished=11)
         first, second = standing(store.read, "bench", datetime(2026, 3, 1, 13, tzinfo=UTC))

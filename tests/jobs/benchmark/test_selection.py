@@ -79,9 +79,7 @@ def test_members_of_a_category_that_are_not_here_are_remarked_on() -> None:
         (",", "no models were found"),
     ],
 )
-def test_a_word_that_means_nothing_or_several_things_is_refused_with_what_is_near(
-    words: str, said: str
-) -> None:
+def test_a_word_that_means_nothing_or_several_things_is_refused_with_what_is_near(words, said):
     with pytest.raises(UsageError) as caught:
         names(words)
 

@@ -62,9 +62,7 @@ def test_everything_that_is_missing_is_told_at_its_place_with_a_remedy(proctor: 
 
 
 @pytest.mark.parametrize("budget", ["", "budget: 5\n"])
-def test_a_price_is_needed_for_a_budget_alone_and_a_setup_may_install_a_program(
-    proctor: Any, budget: str
-) -> None:
+def test_a_price_is_needed_for_a_budget_alone_and_a_setup_may_install_a_program(proctor, budget):
     make_git_repository(proctor.folder / "shop", {"a.py": "1\n"})
     later = "{repo: shop, prompt: a, command: 'true', scriptCommand: later --y, setup: 'true'}"
     (proctor.folder / "plan.yaml").write_text(

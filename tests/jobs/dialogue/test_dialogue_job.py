@@ -38,9 +38,7 @@ def run(ctx: Any, folder: Path, text: str = CONFIG) -> Any:
     return asyncio.run(lifecycle.start(JOB, read(ctx, folder, text), ctx))
 
 
-def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
-    ctx: Any, tmp_path: Path
-) -> None:
+def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(ctx, tmp_path):
     words = "evaluators: [{name: asks, expect: {contains: most useful}}]\n"
     done = run(ctx, tmp_path, CONFIG + words)
 
@@ -56,9 +54,7 @@ def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
     assert "asks by client and therapist" in JOB.analysis(done.run_id, ctx)
 
 
-def test_without_scores_the_page_shows_the_turns_and_without_dialogues_nothing(
-    ctx: Any, tmp_path: Path
-) -> None:
+def test_without_scores_the_page_shows_the_turns_and_without_dialogues_nothing(ctx, tmp_path):
     done = run(ctx, tmp_path)
     view = JOB.results_view(done.run_id, ctx)
     assert [section.title for section in view.sections] == ["num_turns by client and therapist"]
@@ -90,9 +86,7 @@ def test_a_folder_of_results_is_named_for_the_time_and_never_written_over(ctx: A
         ("task", "the task `refund` does not fit the role guest: "),
     ],
 )
-def test_a_role_has_a_person_to_be_and_fits_the_tasks(
-    ctx: Any, tmp_path: Path, change: str, problem: str
-) -> None:
+def test_a_role_has_a_person_to_be_and_fits_the_tasks(ctx, tmp_path, change, problem):
     role = tmp_path / "roles" / "guest"
     new_role("guest", role, plays="client")
     text = "clients: [guest]\ntherapists: [eliza]\n"

@@ -82,9 +82,7 @@ def test_a_built_in_role_can_be_read_and_has_three_people_to_be(name: str) -> No
         ),
     ],
 )
-def test_profiles_as_the_original_framework_writes_them_are_taken(
-    role: str, profile: str, tmp_path: Path
-) -> None:
+def test_profiles_as_the_original_framework_writes_them_are_taken(role, profile, tmp_path):
     path = tmp_path / "characters.json"
     path.write_text(json.dumps([yaml.safe_load(profile)] * 2))
 
@@ -226,9 +224,7 @@ SCHEMA = "{type: object, required: [name]}"
         (END, {"data__doctor_dot_yaml": "rules: []\nrules: []\n"}, "doctor.yaml:2:1"),
     ],
 )
-def test_what_is_wrong_with_a_role_is_said_before_it_is_played(
-    text: str, files: dict[str, str], said: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_with_a_role_is_said_before_it_is_played(text, files, said, tmp_path):
     assert said in broken(tmp_path, text, **files)
 
 

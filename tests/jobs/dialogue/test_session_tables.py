@@ -79,9 +79,7 @@ def test_the_rows_of_sessions_and_messages_are_as_recorded() -> None:
     ("client", "therapist", "text"),
     [(0.2, 0.2, "0.2"), (0.2, 1, "0.2 / 1"), (None, 1.0, "1"), (0, None, "0"), (None, None, None)],
 )
-def test_the_temperature_of_both_sides(
-    client: float | None, therapist: float | None, text: str | None
-) -> None:
+def test_the_temperature_of_both_sides(client, therapist, text):
     sides = (("client", client), ("therapist", therapist))
     roles = {side: {"parameters": {} if value is None else {"temperature": value}} for side, value in sides}
     assert session_row({"messages": [], "roles": roles})["temperature"] == text

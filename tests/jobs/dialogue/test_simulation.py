@@ -348,9 +348,7 @@ def guest(folder: Path, role: str, template: str = "{{ profile.nmae }} {{ profil
         ),
     ],
 )
-def test_what_would_fail_in_every_dialogue_is_said_before_the_first(
-    tmp_path: Path, role: str, message: str
-) -> None:
+def test_what_would_fail_in_every_dialogue_is_said_before_the_first(tmp_path, role, message):
     guest(tmp_path, role)
 
     with pytest.raises(PlanError) as refused:
@@ -391,9 +389,7 @@ def test_a_model_with_its_provider_replaces_the_type(model: str | None, settings
         ("therapists: [human]\nmax_workers: 3\nhuman: web\n", 3),
     ],
 )
-def test_a_person_at_the_terminal_has_one_dialogue_at_a_time(
-    text: str, concurrency: int, tmp_path: Path
-) -> None:
+def test_a_person_at_the_terminal_has_one_dialogue_at_a_time(text, concurrency, tmp_path):
     with open_context((tmp_path,), home=str(tmp_path / "home")) as ctx:
         plan = JOB.read(PlanText(text=text, folder=tmp_path), DialogueOverrides(), ctx)
 

@@ -245,9 +245,7 @@ def test_changes_are_paths_and_values() -> None:
             parse_changes([argument])
 
 
-def test_a_scenario_by_itself_is_an_experiment_of_one_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scenario_by_itself_is_an_experiment_of_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_scenario(tmp_path / "harbour")
     one = as_experiment(Path("harbour"))

@@ -91,9 +91,7 @@ def remarks(folder: Path, **changed: str) -> list[str]:
         ({"rules": "checks: {custom: {tone: {severity: grave}}}\n"}, ["validation-rules.yaml:1:36: `validation.checks.tone.severity` should be one of `low`, `medium`, `high`, `critical`, not the text 'grave' | "]),
     ],
 )  # fmt: skip
-def test_a_problem_has_its_place_and_its_remedy(
-    tmp_path: Path, changed: dict[str, str | None], expected: list[str]
-) -> None:
+def test_a_problem_has_its_place_and_its_remedy(tmp_path, changed, expected):
     assert refused(tmp_path, **changed) == expected
 
 
