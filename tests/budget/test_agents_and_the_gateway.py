@@ -4,13 +4,13 @@ import json
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from commands import Command
 from databases import query
+from loopback import Posted, posted_to
 from proctor.testing import make_git_repository
 
 INPUT_USD, OUTPUT_USD = 1.0, 1000.0
@@ -79,16 +79,32 @@ for model in sys.argv[1:]:
 """
 
 
-class BillingServer(ThreadingHTTPServer):
+class Provider:
     """Bills every request for all it may generate, whatever its client reads of it."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.lock = threading.Lock()
+        self.url = ""
         self.billed_usd = 0.0
-        self.requests: list[dict[str, object]] = []
+        self.requests: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def answer(self, posted: Posted) -> Any:
+        body = posted.document
+        limit = body.get("max_tokens") or body.get("max_output_tokens") or body["max_completion_tokens"]
+        tokens = limit * max(body.get("n") or 1, body.get("best_of") or 1)
+        factor = 2.0 if body.get("service_tier") == "priority" else 1.0
+        with self._lock:
+            self.billed_usd += factor * (20 * INPUT_USD + tokens * OUTPUT_USD) / 1e6
+            self.requests.append(body)
+        if body.get("stream"):
+            # It has reasoned up to its limit before the first word.
+            return b'data: {"choices": [{"index": 0, "delta": {"content": "A"}}]}\n\n'
+        usage = {"input_tokens": 20, "output_tokens": tokens}
+        if "input" in body:
+            return {"id": "r", "status": "completed", "output": [], "usage": usage}
+        usage |= {"prompt_tokens": 20, "completion_tokens": tokens}
+        choice = {"index": 0, "message": {"content": "A"}, "finish_reason": "stop"}
+        return {"choices": [choice], "usage": usage}
 
     @property
     def models(self) -> list[object]:
@@ -96,59 +112,17 @@ class BillingServer(ThreadingHTTPServer):
         return [body["model"] for body in self.requests]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: BillingServer
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        limit = body.get("max_tokens") or body.get("max_output_tokens") or body["max_completion_tokens"]
-        tokens = limit * max(body.get("n") or 1, body.get("best_of") or 1)
-        factor = 2.0 if body.get("service_tier") == "priority" else 1.0
-        with self.server.lock:
-            self.server.billed_usd += factor * (20 * INPUT_USD + tokens * OUTPUT_USD) / 1e6
-            self.server.requests.append(body)
-        usage = {
-            "prompt_tokens": 20,
-            "completion_tokens": tokens,
-            "input_tokens": 20,
-            "output_tokens": tokens,
-        }
-        if body.get("stream"):
-            # It has reasoned up to its limit before the first word.
-            self._send(
-                "text/event-stream", b'data: {"choices": [{"index": 0, "delta": {"content": "A"}}]}\n\n'
-            )
-        elif "input" in body:
-            usage = {"input_tokens": 20, "output_tokens": tokens}
-            document = {"id": "r", "status": "completed", "output": [], "usage": usage}
-            self._send("application/json", json.dumps(document).encode())
-        else:
-            choice = {"index": 0, "message": {"content": "A"}, "finish_reason": "stop"}
-            self._send("application/json", json.dumps({"choices": [choice], "usage": usage}).encode())
-
-    def _send(self, kind: str, data: bytes) -> None:
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
-
-
 @pytest.fixture
-def provider() -> Iterator[BillingServer]:
-    with BillingServer() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+def provider() -> Iterator[Provider]:
+    provider = Provider()
+    with posted_to(provider.answer) as server:
+        provider.url = f"{server.url}/v1"
+        yield provider
 
 
 def run(
     proctor: Command,
-    provider: BillingServer,
+    provider: Provider,
     arguments: list[str],
     agent: str = AGENT,
     entry: Mapping[str, object] = {},
@@ -168,12 +142,12 @@ def run(
     (proctor.folder / "plan.yaml").write_text(
         json.dumps({"runId": "r", "matrix": [item | dict(entry)], **plan})
     )
-    url = f"http://127.0.0.1:{provider.server_address[1]}/v1"
-    variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any", "ACME_BASE_URL": url}
+    variables = dict.fromkeys(("OPENAI_BASE_URL", "ACME_BASE_URL"), provider.url)
+    variables["OPENAI_API_KEY"] = "any"
     return proctor("batch", "plan.yaml", environment=variables)
 
 
-def test_an_agent_cannot_spend_more_than_the_budget(proctor: Command, provider: BillingServer) -> None:
+def test_an_agent_cannot_spend_more_than_the_budget(proctor: Command, provider: Provider) -> None:
     prices = {"openai/m": {"input": INPUT_USD, "output": OUTPUT_USD}}
     entry = {"model": "openai/m", "timeoutSec": 100}
 
@@ -221,7 +195,7 @@ def test_without_models_in_the_plan_every_request_is_rejected_and_announced(proc
     ids=["no price", "no provider"],
 )
 def test_models_without_a_price_in_a_budget_and_functions_scripts_and_recordings_are_not_allowed(
-    proctor: Command, provider: BillingServer, models: list[str], budget: int | None, problem: str
+    proctor: Command, provider: Provider, models: list[str], budget: int | None, problem: str
 ) -> None:
     limits = {} if budget is None else {"budget": budget}
     ended = run(
@@ -239,6 +213,6 @@ def test_a_model_that_is_declared_free_is_called_within_a_budget(proctor, provid
     assert provider.models == ["m"]
 
 
-def test_an_item_budget_also_stops_calls_without_a_price(proctor: Command, provider: BillingServer) -> None:
+def test_an_item_budget_also_stops_calls_without_a_price(proctor: Command, provider: Provider) -> None:
     run(proctor, provider, ["acme/m"] * 3, models="acme/m", defaults={"budget": 0.5})
     assert provider.models == []

@@ -8,9 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
 from urllib.request import Request, urlopen
@@ -18,35 +16,25 @@ from urllib.request import Request, urlopen
 import pytest
 
 from command_server import CommandServer
+from loopback import Posted, posted_to
 from waiting import TIME_LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, str(ROOT / "examples" / "demo" / "run.py"), "demo"]
 
 
-class SmallModel(BaseHTTPRequestHandler):
-    """Answers as the server of the small model does: the sky is blue, whatever the question."""
-
-    def do_POST(self) -> None:
-        length = int(self.headers["Content-Length"])
-        assert json.loads(self.rfile.read(length))["model"] == "smollm2"
-        answer = {"role": "assistant", "content": "It is blue."}
-        usage = {"prompt_tokens": 30, "completion_tokens": 4}
-        body = {"choices": [{"message": answer, "finish_reason": "stop"}], "usage": usage}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
+def answer(posted: Posted) -> dict[str, object]:
+    """As the server of the small model: the sky is blue, whatever the question."""
+    assert posted.document["model"] == "smollm2"
+    said = {"role": "assistant", "content": "It is blue."}
+    usage = {"prompt_tokens": 30, "completion_tokens": 4}
+    return {"choices": [{"message": said, "finish_reason": "stop"}], "usage": usage}
 
 
 @pytest.fixture(scope="module")
 def small_model() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), SmallModel)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
+    with posted_to(answer) as server:
+        yield f"{server.url}/v1"
 
 
 def _run(

@@ -2,10 +2,9 @@
 
 import json
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from commands import Command
+from loopback import posted_to
 from proctor.testing import make_git_repository
 
 KEY = "the-key-of-the-provider-0123456789"
@@ -42,36 +41,20 @@ open("asked.txt", "w").write("asked")
 """
 
 
-class _Thief(BaseHTTPRequestHandler):
-    stolen: list[str]
-
-    def do_POST(self) -> None:
-        self.stolen.append(self.headers["Authorization"])
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
-
-
 def test_a_confined_agent_does_not_get_the_key_of_a_client_library(proctor: Command) -> None:
     repository = make_git_repository(proctor.folder / "shop", {"shop.py": "total = 1\n"})
     (proctor.folder / "agent.py").write_text(AGENT)
     (proctor.folder / "litellm.py").write_text(LITELLM)
-    thief = type("Thief", (_Thief,), {"stolen": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), thief) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_address[1]}/"
+    with posted_to() as thief:
         entry = {
             "repo": str(repository),
             "prompt": "Steal.",
             "model": "litellm/any/tiny",
-            "command": [sys.executable, str(proctor.folder / "agent.py"), address],
+            "command": [sys.executable, str(proctor.folder / "agent.py"), f"{thief.url}/"],
             "settings": {"gateway": True},
             "scriptCommand": "test -f asked.txt",
         }
         (proctor.folder / "plan.yaml").write_text(json.dumps({"runId": "theft", "matrix": [entry]}))
         ended = proctor("batch", "plan.yaml")
-        server.shutdown()
     assert ended.returncode == 0, ended.stderr
-    assert thief.stolen == []
+    assert thief.requests == []

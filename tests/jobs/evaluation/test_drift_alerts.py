@@ -4,15 +4,13 @@ import asyncio
 import json
 import re
 import socket
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from filled import NOW
+from loopback import posted_to
 from online_scores import add_online_config, judged
 from proctor.config import WatchSection, read_config
 from proctor.errors import UsageError
@@ -28,31 +26,6 @@ HOSTILE = 'nice<b>\u202e"; rm -rf ~ #\n$(id)'
 def store(proctor_store):
     add_online_config(proctor_store)
     return proctor_store
-
-
-class Receiver(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, self.headers["Idempotency-Key"], json.loads(body)))
-        self.send_response(self.server.statuses.pop(0) if self.server.statuses else 204)
-        self.end_headers()
-
-    def log_message(self, *_):
-        """Print nothing."""
-
-
-@contextmanager
-def receiver(*statuses):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    server.requests, server.statuses = [], list(statuses)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def section(**settings):
@@ -118,8 +91,9 @@ def test_settings_of_a_watch_decide_what_counts(store):
 
 def test_an_alert_is_posted_once_and_again_until_it_is_accepted(store, tmp_path):
     judged(store, [1.0] * 80 + [0.0] * 80, evaluator=HOSTILE)
-    with receiver(500, 302) as server:
-        address = f"http://127.0.0.1:{server.server_port}/hook?token=${{TOKEN}}"
+    statuses = [500, 302]
+    with posted_to(lambda _: statuses.pop(0) if statuses else 204) as server:
+        address = f"{server.url}/hook?token=${{TOKEN}}"
         watch = section(webhook=address)
         DriftWatch(store, [watch]).look(NOW)
 
@@ -132,9 +106,9 @@ def test_an_alert_is_posted_once_and_again_until_it_is_accepted(store, tmp_path)
         assert send(store, watch, tmp_path, NOW + timedelta(minutes=2), TOKEN="s3cret") == 1
         assert send(store, watch, tmp_path, NOW + timedelta(hours=9), TOKEN="s3cret") == 0
 
-    assert [path for path, _, _ in server.requests] == ["/hook?token=s3cret"] * 3
-    assert len({key for _, key, _ in server.requests}) == 1
-    document = server.requests[-1][2]
+    assert [each.path for each in server.requests] == ["/hook?token=s3cret"] * 3
+    assert len({each.headers["Idempotency-Key"] for each in server.requests}) == 1
+    document = server.requests[-1].document
     assert document["watch"] == "support" and document["direction"] == "down"
     assert document["meanBefore"] > 0.9 and document["meanAfter"] < 0.4
     assert "\u202e" not in document["evaluator"] and "\n" not in document["evaluator"]
