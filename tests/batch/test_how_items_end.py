@@ -186,19 +186,6 @@ async def test_what_a_runner_says_of_its_result_is_in_the_items_row(workshop):
     )
 
 
-async def test_those_who_watch_are_told_after_it_is_written(workshop):
-    seen = []
-
-    def watch(end):
-        (row,) = workshop.store.read.item(end.id, "run")
-        seen.append((end.id, row["status"], end.outcome.status))
-
-    await workshop.executor(workshop.launch(echo(20)), watch=watch).run()
-
-    assert len({item_id for item_id, _, _ in seen}) == 20
-    assert {(written, told) for _, written, told in seen} == {("success", "success")}
-
-
 async def test_stand_ins_are_marked_on_their_sessions(workshop, repository):
     plan = f"""
         matrix:

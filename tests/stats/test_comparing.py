@@ -99,18 +99,6 @@ def test_runs_that_differ_in_the_model_are_paired_by_everything_else(store):
     assert [each.words for each in success.disagreements] == [f"task {number}" for number in range(1, 7)]
 
 
-def test_ten_repeats_of_one_task_do_not_pass_for_ten_tasks(store):
-    fill(store, "before", run_of("a", [F, S, F], repeats=10))
-    fill(store, "after", run_of("b", [S, S, F], repeats=10))
-
-    (success,) = compare_runs(store.read, ["before", "after"], NOW, metrics=["success"]).contrasts
-
-    assert (success.pairs, success.baseline_mean.items, success.baseline_mean.tasks) == (3, 30, 3)
-    assert (success.difference.low, success.difference.high) == (-1.0, 1.0)
-    assert success.difference.needs == 6
-    assert not success.is_significant
-
-
 def test_errors_of_ours_are_left_out_and_counted_and_what_they_would_change_is_said(store):
     fill(store, "before", run_of("a", [S, S, F, E, S]))
     fill(store, "after", run_of("b", [S, E, E, S, F]))

@@ -64,37 +64,6 @@ def two_models(folder, *, n=12, calm=7.0, rash=4.0, fails=0, reason="validation_
     return write_runs(folder, runs, variations)
 
 
-def test_statistics_are_of_completed_runs_and_say_what_is_missing(tmp_path):
-    runs = [
-        ("var-001-run-001", "completed", {"trust": 4}, 0.1, {}),
-        ("var-001-run-002", "completed", {"trust": 8}, 0.1, {}),
-        ("var-001-run-003", "completed", {"trust": None}, 0.1, {}),
-        ("var-001-run-004", "failed", {"trust": 1}, 0.1, {}),
-    ]
-
-    found = write_runs(tmp_path / "two", runs).calculate_metric_statistics()["trust"]
-    alone = write_runs(tmp_path / "one", runs[:1]).calculate_metric_statistics()["trust"]
-
-    assert (found["n"], found["missing"], found["mean"], found["min"], found["max"]) == (2, 1, 6, 4, 8)
-    assert found["stdev"] == pytest.approx(2.8284271)
-    assert (alone["n"], alone["median"], alone["stdev"]) == (1, 4, 0.0)
-
-
-def test_variations_are_ranked_and_compared_pair_by_pair(tmp_path):
-    analyzer = two_models(tmp_path)
-
-    ranked = analyzer.compare_variations("trust")
-    (pair,) = analyzer.compare_pairs("trust")
-
-    (first, higher), (second, lower) = ranked
-    assert (first, second, pair["value"]) == (1, 2, pytest.approx(higher - lower))
-    assert pair["is_paired"] and pair["low"] > 0 and pair["p_corrected"] < 0.001
-    assert (pair["test"], pair["n"]) == ("paired t-test", (12, 12))
-    first, second = analyzer.identify_patterns()["cost_efficiency"]
-    assert (first["variation_id"], first["runs_per_dollar"]) == (1, pytest.approx(10))
-    assert second["cost_per_success"] == pytest.approx(0.2), "money is weighed against success"
-
-
 def test_runs_without_a_seed_do_not_pair_whatever_their_numbers(tmp_path):
     analyzer = two_models(tmp_path, seeds=False)
 

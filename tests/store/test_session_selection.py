@@ -105,7 +105,9 @@ def test_sessions_of_this_store_are_selected_by_run_job_model_role_and_id(store)
     assert count(jobs=("imported",)) == 3 and count(jobs=("imported", "coding")) == 8
     assert count(jobs=("imported", "coding"), excluded_jobs=("imported",)) == 5
     assert count(models=("gpt-5", "n")) == 3
-    assert count(roles=("shop",)) == 5 and count(roles=("nobody",)) == 0
+    assert count(roles=("shop",)) == 5
+    # Neither a pattern nor the name of a factor.
+    assert [count(roles=(role,)) for role in ("nobody", "sh_p", "repo")] == [0, 0, 0]
     assert count(session_ids=(item["id"],)) == count(session_ids=(item["sessionId"],)) == 1
     assert count(session_ids=("first", "third")) == 2
     assert count(session_ids=("first",), models=("n",)) == 0

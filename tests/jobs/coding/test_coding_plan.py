@@ -118,18 +118,6 @@ def test_repositories_have_a_name_and_a_path_from_the_plans_folder():
     assert [item.settings["repo"] for item in found] == ["/plans/api", "/b", "/me/c", "/d/e"]
 
 
-def test_runs_are_repeats_and_so_are_equal_entries():
-    found = items("""
-        matrix:
-          - {repo: a, prompt: x, runs: 2}
-          - {repo: a, prompt: y}
-          - {repo: a, prompt: [x, x]}
-        """)
-    repeats = [(item.prompt, item.repeat) for item in found]
-    assert repeats == [("x", 1), ("x", 2), ("y", 1), ("x", 3), ("x", 4)]
-    assert len({item.id for item in found}) == 5
-
-
 def test_items_that_differ_only_in_what_their_agent_does_not_use_are_equal():
     found = items("""
         defaults: {command: [make]}

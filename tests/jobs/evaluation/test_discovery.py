@@ -6,9 +6,8 @@ from datetime import timedelta
 import pytest
 from recorded_sessions import NOON, keep, recorded
 
-from proctor.errors import UsageError
 from proctor.jobs.evaluation.prepare import discover, select_sessions
-from proctor.jobs.evaluation.request import FileSessions, LogGroupSessions, OwnSessions, Period
+from proctor.jobs.evaluation.request import FileSessions, LogGroupSessions, Period
 
 
 @pytest.fixture
@@ -73,45 +72,6 @@ def test_of_too_many_the_most_recent_are_judged_and_the_others_counted(store):
 
     assert [each.external_id for each in select_sessions(store.read, found.ids)] == ["s6", "s5", "s4"]
     assert found.ignored == 4
-
-
-async def test_sessions_of_our_own_by_run_job_and_model_but_no_errors_and_no_superseded_attempts(workshop):
-    await workshop.run(
-        "matrix:\n"
-        "  - {prompt: Say OK, model: [scripted/ok, scripted/echo]}\n"
-        "  - {prompt: Fail, model: scripted/none, retries: 1}\n",
-        "mine",
-    )
-    await workshop.run("matrix:\n  - {prompt: Say OK, model: scripted/ok}\n", "theirs")
-    read = workshop.store.read
-
-    def found(**wanted):
-        ids = discover(read, OwnSessions(**wanted)).ids
-        return sorted((row["runId"], row["model"]) for row in map(read.session, ids))
-
-    assert found(run_ids=("mine",)) == [("mine", "scripted/echo"), ("mine", "scripted/ok")]
-    assert found(models=("scripted/ok",)) == [("mine", "scripted/ok"), ("theirs", "scripted/ok")]
-    assert len(found(jobs=("coding",))) == 3
-    assert found(run_ids=("mine",), statuses=("error",)) == [("mine", "scripted/none")]
-    (item,) = [each for each in read.items("mine") if each["model"] == "scripted/echo"]
-    assert found(session_ids=(item["id"],)) == [("mine", "scripted/echo")]
-    assert found(session_ids=(item["sessionId"],)) == [("mine", "scripted/echo")]
-    with pytest.raises(UsageError, match="no sessions are selected"):
-        found()
-
-
-async def test_sessions_of_our_own_by_the_role_that_took_part(workshop):
-    await workshop.run("matrix:\n  - {prompt: [Say OK, Say_OK], model: scripted/ok}\n", "mine")
-    read = workshop.store.read
-
-    def found(role):
-        ids = discover(read, OwnSessions(roles=(role,))).ids
-        return [read.attempts("mine", item["id"])[0]["id"] in ids for item in read.items("mine")]
-
-    # The task of a plain prompt is its text, and stands in the factors as a role does.
-    assert found("Say OK") == [True, False]
-    assert found("Say_OK") == [False, True]
-    assert found("task") == [False, False]
 
 
 def test_a_session_that_was_imported_again_with_more_in_it_is_another_content(store):

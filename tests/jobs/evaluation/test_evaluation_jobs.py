@@ -14,7 +14,6 @@ from proctor.jobs.evaluation.state import (
     delete_evaluation,
     evaluation_of,
     evaluations_page,
-    fail_evaluation,
     interrupted_evaluations,
     open_evaluation,
     page_mark,
@@ -39,17 +38,6 @@ def asked(*evaluators, **more):
 
 def opened(store, request=None, **more):
     return open_evaluation(store, request or asked("Builtin.Refusal"), now=now(), version="0", **more)
-
-
-def test_a_job_is_known_by_its_name_and_ten_letters_and_begins_as_pending(store):
-    job = opened(store, region="eu-west-1", account="123456789012")
-
-    assert job.id.startswith("nightly-") and len(job.id) == len("nightly-") + 10
-    assert job.arn == f"arn:aws:bedrock-agentcore:eu-west-1:123456789012:batch-evaluate/{job.id}"
-    assert (job.state, job.is_new) == ("PENDING", True)
-    assert job.output_stream == f"run-{job.id}"
-    assert evaluation_of(store, job.arn, now()).id == job.id
-    assert evaluation_of(store, job.id[:-3], now()).id == job.id
 
 
 def test_the_same_token_starts_the_same_job_once_and_another_one_never(either_store):
@@ -89,15 +77,6 @@ def test_a_job_under_way_is_asked_to_stop_and_says_so(store):
     assert stop_evaluation(store, job.id, now).state == "STOPPING"
     with pytest.raises(Contradiction, match="Stop it first"):
         delete_evaluation(store, job.id, now())
-
-
-def test_a_job_that_cannot_be_done_at_all_has_failed_and_says_why(store):
-    job = opened(store)
-
-    fail_evaluation(store, job.id, "no_sessions", "No sessions were found.", now())
-
-    found = evaluation_of(store, job.id, now())
-    assert (found.state, found.error_details) == ("FAILED", ("No sessions were found.",))
 
 
 def test_jobs_whose_process_died_or_never_came_are_found_by_a_server_that_starts(either_store):

@@ -15,7 +15,7 @@ from proctor.errors import NotFound, PlanError, UsageError
 from proctor.job import PlanText, make_overrides
 from proctor.jobs import find_job
 from proctor.jobs.evaluation.results import records_of, results_of
-from proctor.jobs.evaluation.state import delete_evaluation, evaluation_of, evaluations_page
+from proctor.jobs.evaluation.state import evaluation_of
 from proctor.store import RetrySelection, batches
 from proctor.store.evaluations import EvaluationRecord
 
@@ -403,19 +403,6 @@ async def test_a_retry_adds_an_attempt_and_only_the_last_one_counts(desk):
     assert sorted(row["status"] for row in judgings) == ["error", "success", "success"]
     assert (result.evaluated, result.failed) == (2, 0)
     assert len([row for row in desk.rows("scores") if row["error"]]) == 1
-
-
-async def test_a_deleted_job_is_gone_from_the_list_and_its_results_stay(desk):
-    keep(desk.ctx.store, recorded("good"))
-    job = await desk.evaluated()
-    store, now = desk.ctx.store, desk.ctx.now()
-
-    assert delete_evaluation(store, job.id, now).state == "DELETING"
-
-    assert evaluations_page(store, now) == []
-    with pytest.raises(NotFound):
-        desk.result_of(job.id)
-    assert len(list(records_of(store, job.id))) == 1
 
 
 def test_everything_that_keeps_evaluators_from_judging_is_told_together(desk):

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import CHAT, COMPLETIONS, PATHS
 from openai_calls import KEY, completion
 
+from loopback import CHAT, COMPLETIONS, PATHS
 from proctor.models.gateway.access import MOST_NOTES
 from proctor.models.gateway.parameters import ParameterRefused, allowed, passed_up
 
