@@ -496,7 +496,7 @@ def stopped_ranks(rng: np.random.Generator, tasks: int, replications: int) -> fl
     names = [f"m{row}" for row in range(6)]
     wrong = 0
     for _ in range(replications):
-        monitor = Monitor([RankGoal(cells=tuple(names))], lo=0.0, hi=1.0, alpha=0.05)
+        monitor = Monitor([RankGoal(cells=tuple(names))], lo=0.0, hi=1.0, alpha=0.05, tasks=tasks)
         rates = task_rates(rng, 0.6, 0.5, (tasks,))
         values = (rng.random((6, tasks)) < rates).astype(float)
         for task in range(tasks):
@@ -513,7 +513,9 @@ def stopped_comparison(
     the interval at the end."""
     decided = wrong = inside = 0
     for _ in range(replications):
-        monitor = Monitor([DifferenceGoal(baseline="a", candidate="b")], lo=0.0, hi=1.0, alpha=0.05)
+        monitor = Monitor(
+            [DifferenceGoal(baseline="a", candidate="b")], lo=0.0, hi=1.0, alpha=0.05, tasks=tasks
+        )
         base = rng.beta(2, 2, tasks) * (1 - effect)
         first, second = (rng.random((2, tasks)) < np.stack([base, base + effect])).astype(float)
         for task in range(tasks):

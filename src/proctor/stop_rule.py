@@ -1,8 +1,8 @@
 """`stop_when:` of a plan: what a run has to decide before it may stop, and what it has decided."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 # Pydantic describes the states of stop rules over HTTP; those of `typing` only since Python 3.12.
 from typing_extensions import TypedDict
@@ -34,8 +34,25 @@ class StopRule:
     confidence: float = 0.95
     scale: tuple[float, float] = (0.0, 1.0)
     """The ends of a score's scale."""
+    pick: float | None = None
+    """Name one level that is at most this much, a share of the scale, worse than the best."""
+    check: float | None = None
+    """Say of every other level whether it is worse than the baseline by this share of the scale."""
     unit: str = "task"
     """What is one observation: `task`, the mean of its repeats, or `repeat`, each by itself."""
+    first_runs: bool = False
+    """Only the first run of a task is observed, not its repeats."""
+    tasks: int = 0
+    """Tasks that were planned when the run started; 0: intervals are not tuned to their number."""
+    against: str = ""
+    """The run whose stored results are the baseline; empty: a level of this run is."""
+    stored: Mapping[str, Sequence[Sequence[float | None]]] = field(default_factory=dict)
+    """By level the stored mean of each task at the start: with errors left out, and as failures."""
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether it decides with a tolerance, and tasks run once before any is repeated."""
+        return self.pick is not None or self.check is not None
 
 
 class StopInterval(TypedDict):
@@ -59,6 +76,20 @@ class StopDecision(TypedDict):
     undecided: list[str]
 
 
+class RaceStanding(TypedDict):
+    """How near a level is to the end of its race or check."""
+
+    name: str
+    state: str
+    """`in`, `out` or `picked` in a race; `open`, `pass` or `fail` in a check."""
+    tasks: int
+    """Positions of a race after which it left, or that it has run; common tasks of a check."""
+    share: float
+    """Of the way to that end, 0 to 1."""
+    against: str
+    """The level that is nearest to putting it out, or did; the baseline of a check."""
+
+
 class StopState(TypedDict):
     """What the rule of a run has decided, as the JSON of summaries and pages."""
 
@@ -70,11 +101,22 @@ class StopState(TypedDict):
     taskCount: int
     decisions: list[StopDecision]
     intervals: list[StopInterval]
+    mode: str
+    """`pick`, `check` or `watch`."""
+    tolerance: float | None
+    """Of `pick` and `check`."""
+    race: list[RaceStanding]
+    """Empty: the rule watches intervals."""
+    finishedRuns: int
+    plannedRuns: int
+    """Items of the run, with those that were not needed."""
 
 
 def stop_lines(state: StopState) -> list[str]:
     """What `stop_when` has decided, for people: a line for each level, and one for each goal."""
     width = max(len(each["name"]) for each in state["intervals"])
+    if state["race"]:
+        return [*_race_lines(state, width), *_decision_lines(state)]
     lines = [
         f"{state['metric']} by {state['by']} with {100 * state['confidence']:g}% intervals that are valid at "
         "any time:"
@@ -85,11 +127,44 @@ def stop_lines(state: StopState) -> list[str]:
         value = "–" if interval["value"] is None else f"{interval['value']:.3g}"
         tasks = plural(interval["tasks"], state["unit"])
         lines.append(f"  {interval['name']:<{width}}  {value}  ({limits}), {tasks}")
-    lines += [
+    return [*lines, *_decision_lines(state)]
+
+
+def _decision_lines(state: StopState) -> list[str]:
+    return [
         f"{'undecided' if decision['outcome'] == 'open' else 'decided'}: {decision['reason']}"
         for decision in state["decisions"]
     ]
+
+
+BAR = 20
+"""Characters of a bar in a terminal."""
+
+
+def _race_lines(state: StopState, width: int) -> list[str]:
+    """The race as a picture in characters: how far each level is from leaving, or from its verdict."""
+    tolerance = state["tolerance"] or 0.0
+    values = {interval["name"]: interval["value"] for interval in state["intervals"]}
+    if state["mode"] == "pick":
+        lines = [f"{state['metric']} by {state['by']}, race with tolerance {tolerance:g}:"]
+    else:
+        lines = [f"{state['metric']} by {state['by']}, check with margin {tolerance:g}:"]
+    for level in state["race"]:
+        filled = round(BAR * level["share"])
+        bar = "█" * filled + "·" * (BAR - filled)
+        value = values.get(level["name"])
+        shown = "–" if value is None else f"{value:.3g}"
+        tasks = plural(level["tasks"], state["unit"])
+        lines.append(f"  {level['name']:<{width}}  {shown:<5}  {bar}  {_state_text(level)}, {tasks}")
     return lines
+
+
+def _state_text(level: RaceStanding) -> str:
+    if level["state"] == "out":
+        return "out"
+    if level["state"] == "in" and level["against"]:
+        return f"in, behind {level['against']}"
+    return level["state"]
 
 
 def make_stop_rule(settings: Mapping[str, object] | None) -> StopRule | None:

@@ -8,6 +8,7 @@ import pytest
 from commands import Command
 from databases import query
 from proctor.errors import UsageError
+from proctor.jobs.benchmark.plan import BenchmarkOverrides
 from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
 from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.stop_rule import StopRule, read_stop_rule
@@ -21,6 +22,7 @@ ANSWERS = {
     "other": "{latency_seconds: 0.01, rules: [{reply: 'right, too'}]}",
     # Right in seven of ten tasks.
     "fair": "latency_seconds: 0.01\nrules: [{match: 'number \\d*[147]$', reply: wrong}, {reply: right}]",
+    "fair-too": "rules: [{match: 'number \\d*[258]$', reply: wrong}, {reply: right}]",
     "slow-good": "{latency_seconds: 0.1, rules: [{reply: right}]}",
     "slow-bad": "{latency_seconds: 0.1, rules: [{reply: wrong}]}",
     "broken": "{failures: {every: 1, status: 400}, rules: [{reply: right}]}",
@@ -178,9 +180,19 @@ def test_errors_decide_nothing_by_themselves(proctor):
         ({"decided": True}, ["good"], "nothing to compare", "Use `width` alone"),
         ({"ranks": 1}, ["good"], "nothing to compare", "Use `width` alone"),
         ({"width": 0}, ["good"], "width", "more than 0"),
-        ({"by": "model"}, ["good"], "names no goal", "`decided: true`, `width` or `ranks`"),
+        ({"by": "model"}, ["good"], "names no goal", "`pick`, `check`, `decided: true`"),
         ({"widht": 0.1}, ["good"], "widht", "width"),
         ({"width": 0.1, "metric": "sucess"}, ["good"], "metric `sucess`", "score:EVALUATOR"),
+        ({"pick": 0.1, "metric": "cost"}, ["bad", "good"], "no scale", "use `decided: true`"),
+        ({"pick": 0.1, "width": 0.1}, ["bad", "good"], "several kinds of goals", "`pick`, `check`"),
+        ({"pick": 0.1}, ["good"], "nothing to compare", "add a level"),
+        ({"check": 0.05}, ["bad", "good"], "needs at least 77 tasks", "a margin of at least 0.1."),
+        (
+            {"check": 0.1, "baseline": "gpt"},
+            ["good"],
+            "neither a model of the plan nor a run",
+            "proctor runs",
+        ),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused_before_anything_starts(proctor, rule, models, problem, remedy):
@@ -261,6 +273,78 @@ def test_compare_and_report_use_the_valid_interval(decided):
     # By another factor than that of the rule, the interval is too narrow.
     by_task = proctor("compare", "early", "--by", "task", "--metric", "success")
     assert "could stop early by its results" in by_task.stderr
+
+
+def test_a_race_names_a_model_and_a_killed_one_names_the_same_after_the_same_tasks(proctor):
+    rule, models = {"pick": 0.1}, ["slow-good", "slow-bad", "fair"]
+    write_plan(proctor.folder, rule, models, runs=2)
+    process = proctor.start("batch", "plan.yaml")
+    eventually(while_running(process, lambda: finished_items(proctor) >= 12))
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+    done = proctor("resume", "early", "--json")
+    _, state = state_of(done)
+    uninterrupted, other = state_of(proctor("batch", "plan.yaml", "--run-id", "other", "--json"))
+
+    assert state["race"] == other["race"] and state["decisions"] == other["decisions"]
+    assert [level["state"] for level in state["race"]] == ["picked", "out", "out"]
+    assert state["race"][1]["tasks"] < state["race"][2]["tasks"] <= TASKS
+    assert "decided: use scripted/slow-good: it is at most 0.1 worse than the best" in done.stderr
+    assert (state["plannedRuns"], uninterrupted["reason"]) == (6 * TASKS, "decided")
+    assert other["finishedRuns"] == 6 * TASKS - uninterrupted["unfinishedCount"]
+
+
+def test_a_tie_ends_a_race_that_has_tasks_enough_and_stays_open_otherwise(proctor):
+    _, state = state_of(run(proctor, {"pick": 0.3}, ["fair", "fair-too"]))
+    assert state["decisions"][0]["outcome"] == "picked"
+    write_plan(proctor.folder, {"pick": 0.1}, ["fair", "fair-too"], tasks=12)
+    document, state = state_of(proctor("batch", "plan.yaml", "--run-id", "open", "--json"))
+    assert (document["unfinishedCount"], state["decisions"][0]["outcome"], state["isDecided"]) == (
+        0,
+        "open",
+        False,
+    )
+    assert "are left after all tasks" in state["decisions"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("model", "outcome", "code"),
+    [("fair", "pass", 0), ("good", "pass", 0), ("bad", "fail", 1), ("flaky", "open", 4)],
+)
+def test_a_check_against_a_stored_run_has_the_exit_code_of_a_gate(proctor, model, outcome, code):
+    write_plan(proctor.folder, {"width": 0.001}, ["fair"])
+    assert proctor("batch", "plan.yaml", "--run-id", "base").returncode == 1
+    done = run(proctor, {"check": 0.1, "baseline": "base"}, [model])
+
+    document, state = state_of(done)
+    assert (state["decisions"][0]["outcome"], done.returncode) == (outcome, code)
+    (standing,) = state["race"]
+    assert (standing["state"], standing["against"]) == (outcome, "base")
+    assert document["successCount"] + document["failCount"] + document["errorCount"] <= TASKS
+    assert "the baseline is what run base has stored" in proctor("batch", "plan.yaml", "--dry-run").stderr
+
+
+def test_a_check_compares_with_a_level_and_the_intervals_beside_it_are_of_first_runs(proctor):
+    done = run(proctor, {"check": 0.2}, ["fair", "good"], runs=3)
+
+    _, state = state_of(done)
+    assert (done.returncode, state["decisions"][0]["outcome"]) == (0, "pass")
+    assert state["decisions"][0]["reason"] == "scripted/good is not worse than scripted/fair by 0.2"
+    (contrast,) = json.loads(
+        proctor("compare", "early", "--by", "model", "--metric", "success", "--json").stdout
+    )["contrasts"]
+    assert contrast["difference"]["test"] == "betting confidence sequence" and contrast["difference"]["low"]
+
+
+def test_a_benchmark_has_options_for_a_race_and_a_check():
+    assert BenchmarkOverrides(pick=0.1).stop_text == "pick=0.1"
+    assert BenchmarkOverrides(pick=0.1, agent="claude,codex").stop_text == "pick=0.1,by=agent"
+    assert BenchmarkOverrides(check_against="main").stop_text == "check=0.1,baseline=main"
+    against = BenchmarkOverrides(check_against="main", stop_when="check=0.05")
+    assert against.stop_text == "check=0.05,baseline=main"
+    assert read_stop_rule(against.stop_text) == StopRule(check=0.05, baseline="main")
 
 
 # Error rates, in this process.

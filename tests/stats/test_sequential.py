@@ -25,7 +25,7 @@ OUTCOMES = [int(digit) for digit in "11011101111101111110"]
 
 def wealth(x, v, alpha):
     """Log wealth against one candidate mean after each observation of each run (rows)."""
-    return np.array([hedged(*log_wealths(row, np.array([v]), stakes_of(row, alpha)))[:, 0] for row in x])
+    return np.array([hedged(log_wealths(row, np.array([v]), stakes_of(row, alpha)))[:, 0] for row in x])
 
 
 def looks(wealths, alpha, every=5):

@@ -40,7 +40,7 @@ def store(proctor_store: Store) -> Store:
 
 
 def started(store: Store, made: list[Item], rule: StopRule) -> tuple[list[Item], StopMonitor]:
-    ordered, rule = arranged(made, rule, 0)
+    ordered, rule = arranged(made, rule, 0, store.read)
     row = {"runId": "run", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "running"}
     store.create_batch(row | {"owner": "me"}, ordered, [rule_resource(rule)])
     return ordered, StopMonitor(rule, store.read, "run")
@@ -97,17 +97,17 @@ def test_a_rule_has_a_goal_for_each_thing_to_decide():
 
 
 def test_a_rule_that_items_cannot_decide_is_refused(store):
-    check_items(task_items(), StopRule(decided=True))
-    check_items(task_items("a"), StopRule(width=0.1))
+    check_items(task_items(), StopRule(decided=True), store.read)
+    check_items(task_items("a"), StopRule(width=0.1), store.read)
     for rule in (StopRule(decided=True), StopRule(ranks=0)):
         with pytest.raises(UsageError, match="all items have a as their model, so there is nothing"):
-            check_items(task_items("a"), rule)
+            check_items(task_items("a"), rule, store.read)
     with pytest.raises(UsageError, match=r"no item has a factor mood\n.* There are: model, task\."):
-        check_items(task_items(), StopRule(by="mood", width=0.1))
+        check_items(task_items(), StopRule(by="mood", width=0.1), store.read)
     with pytest.raises(UsageError, match=r"There are: none\."):
-        check_items([], StopRule(width=0.1))
+        check_items([], StopRule(width=0.1), store.read)
     with pytest.raises(UsageError, match=r"no item has z as its model\nThere are: a, b\."):
-        check_items(task_items("ab"), StopRule(baseline="z"))
+        check_items(task_items("ab"), StopRule(baseline="z"), store.read)
     started(store, task_items("ab", 2), StopRule(decided=True))
     with pytest.raises(UsageError, match="no item has a factor mood"):
         StopMonitor(StopRule(by="mood", decided=True), store.read, "run")
@@ -116,7 +116,7 @@ def test_a_rule_that_items_cannot_decide_is_refused(store):
 def test_a_rule_is_stored_with_its_run_and_the_same_whatever_one_observation_is(store):
     rule = StopRule(decided=True, metric="score:tidy", scale=(1.0, 5.0), margin=0.5)
     started(store, task_items(), rule)
-    assert stored_rule(store.read, "run") == rule
+    assert stored_rule(store.read, "run") == replace(rule, tasks=3)
     document = stop_document(store.read, "run")
     assert document is not None and document["metric"] == "score:tidy" and document["taskCount"] == 3
     store.create_batch({"runId": "other", "createdAt": "", "job": "coding", "status": "running"}, [])
@@ -126,23 +126,23 @@ def test_a_rule_is_stored_with_its_run_and_the_same_whatever_one_observation_is(
         assert not is_same_rule(rule, other) and not is_same_rule(other, rule)
 
 
-def test_tasks_are_in_the_random_order_of_a_seed_and_their_repeats_follow_by_number():
+def test_tasks_are_in_the_random_order_of_a_seed_and_their_repeats_follow_by_number(store):
     items = task_items("ab", 7, 2)
     places = list(range(7))
     random.Random(3).shuffle(places)
 
-    ordered, rule = arranged(items, StopRule(decided=True), 3)
+    ordered, rule = arranged(items, StopRule(decided=True), 3, store.read)
 
     prompts = list(dict.fromkeys(item.prompt for item in items))
     assert list(dict.fromkeys(item.prompt for item in ordered)) == [
         prompt for _, prompt in sorted(zip(places, prompts, strict=True))
     ]
     assert [(item.repeat, item.model) for item in ordered[:4]] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-    assert rule.unit == "task" and arranged([], rule, 1) == ([], rule)
-    single, of_repeats = arranged(task_items("ab", 1, 5), StopRule(decided=True), 1)
+    assert rule.unit == "task" and arranged([], rule, 1, store.read) == ([], replace(rule, tasks=0))
+    single, of_repeats = arranged(task_items("ab", 1, 5), StopRule(decided=True), 1, store.read)
     assert of_repeats.unit == "repeat"
     assert [item.model for item in single] == list("ab" * 5)
-    assert arranged(task_items("ab", 1, 1), StopRule(decided=True), 1)[1].unit == "task"
+    assert arranged(task_items("ab", 1, 1), StopRule(decided=True), 1, store.read)[1].unit == "task"
 
 
 def test_a_task_counts_once_all_its_repeats_have_ended(store):
@@ -245,7 +245,7 @@ def spend(store: Store, monitor: StopMonitor, ordered: list[Item]) -> None:
 def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
     ordered, monitor = started(store, task_items("ab", 60), StopRule(ranks=1, decided=True, metric="cost"))
     spend(store, monitor, ordered)
-    assert [each.outcome for each in monitor.decisions()] == ["better", "settled"]
+    assert [each["outcome"] for each in monitor.decisions()] == ["better", "settled"]
     assert monitor.difference("a", "b").value == pytest.approx(0.25, rel=0.1)
     assert monitor.standing().leader == "b"
     monitor.rule = StopRule(decided=True)
@@ -255,7 +255,7 @@ def test_costs_are_compared_as_ratios_of_which_less_is_better(store):
 def test_the_leader_is_known_when_the_last_rival_is_separated(store):
     ordered, monitor = started(store, task_items(LEVELS, 60), StopRule(ranks=1))
     assert monitor.standing() is None, "no task counts yet"
-    alone = Monitor([RankGoal(cells=LEVELS, places=1)])
+    alone = Monitor([RankGoal(cells=LEVELS, places=1)], tasks=60)
     share, seen = {"a": 5, "b": 3, "c": 4}, {}
     for number, item in enumerate(ordered):
         is_passed = number // 3 % 5 < share[item.model]
@@ -360,7 +360,7 @@ def test_a_comparison_of_a_run_that_could_stop_early_is_valid_at_any_time(store)
     }
     assert found == {"success": (True, False), "cost": (True, False), "metric:depth": (False, True)}
     # The estimates of a monitor with the error rate of one test of the family.
-    rule = StopRule(decided=True, confidence=1 - 0.05 / compared.family_size)
+    rule = StopRule(decided=True, confidence=1 - 0.05 / compared.family_size, tasks=40)
     monitor = StopMonitor(rule, store.read, "run")
     success = compared.contrasts[0]
     for one, errors_fail in ((success.difference, False), (success.with_errors, True)):

@@ -111,7 +111,7 @@ def test_a_run_with_a_rule_that_stops_it_has_the_state_of_the_rule(tmp_path):
         summary = summarize(store.read, Scope(run_id="compare"), LATER)
         assert (summary.batch_count, summary.batches[0].stop_when) == (1, None)
         row = {"runId": "stops", "createdAt": timestamp(NOW), "job": "coding", "status": "running"}
-        ordered, rule = arranged(items(), StopRule(by="model", metric="success", decided=True), 0)
+        ordered, rule = arranged(items(), StopRule(decided=True), 0, store.read)
         store.create_batch(row, ordered, [rule_resource(rule)])
         (facts,) = summarize(store.read, Scope(run_id="stops"), LATER).batches
         assert facts.stop_when == stop_document(store.read, "stops")

@@ -239,6 +239,7 @@ async def run_async(
     home: str | Path | None = None,
     progress: bool | None = None,
     stop_when: Mapping[str, object] | None = None,
+    pick: float | None = None,
     **overrides: object,
 ) -> Run:
     """Run a plan file of any job, a plan built in Python, or items, and wait for the end.
@@ -246,9 +247,10 @@ async def run_async(
     `agent`, `model` and `evaluators` take names or functions. `workers` processes share the work; None: as
     the plan says, or as many as are worth it. With `engine="ray"`, the nodes of the Ray cluster at
     `ray_address` do. A run halts when an agent starts in none of its first items, unless `keep_going`.
-    `stop_when` stops early, as the setting of a plan does: `{"by": "model", "decided": True}`. `overrides`
-    are the settings of the job's command (`timeout_sec`, `retries`, …). `run_async` is to be
-    awaited; `run` waits, inside a running event loop (a notebook) with a thread of its own.
+    `stop_when` stops early, as the setting of a plan does: `{"by": "model", "decided": True}`; `pick=0.1`
+    names one model that is at most 0.1 worse than the best. `overrides` are the settings of the job's command
+    (`timeout_sec`, `retries`, …). `run_async` is to be awaited; `run` waits, inside a running event loop (a
+    notebook) with a thread of its own.
     """
     if plan is not None and not isinstance(plan, str | Path | JobPlan):
         raise UsageError(f"{plan!r} is not a plan\nGive the path of a plan file, or items=… for items.")
@@ -288,7 +290,7 @@ async def run_async(
         # Before the run costs anything; the run has no id yet.
         lifecycle.preview(_evaluation_plan({"runIds": ["run"]}, evaluators, ctx).plan, ctx)
     observer = _observer(ctx, progress)
-    rule = read_stop_rule(stop_when)
+    rule = read_stop_rule(stop_when if pick is None else {**(stop_when or {}), "pick": pick})
     result = await runs.start(ctx, read, workers=_checked_workers(workers), observer=observer, rule=rule)
     counts = ctx.store.read.totals(result.run_id)
     if counts["items"] and not counts["counts"][SUCCESS]:

@@ -14,7 +14,7 @@ from proctor.api.loaded_results import LARGE, STOP_SECONDS, ItemCounts, LoadedRe
 from proctor.cache import LruCache, ResultCache
 from proctor.choice import MARGIN, Choice
 from proctor.context import RunContext
-from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, Section, Sentence, Table
+from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, Section, Sentence, Table, Tone
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
@@ -22,7 +22,7 @@ from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
 from proctor.report import charts as report_charts
 from proctor.stats.summary import durations
-from proctor.stop_rule import STOP_RULE, StopRule
+from proctor.stop_rule import STOP_RULE, StopRule, StopState
 from proctor.store import Scope
 from proctor.store import items as stored_items
 from proctor.store.aggregates import ranked_durations, select
@@ -278,6 +278,18 @@ def _answer(choice: Choice) -> Sentence:
     return answer(choice)
 
 
+def _verdicts(state: StopState) -> list[Sentence]:
+    """What a race or a check has decided: the verdict of the run."""
+    tones: dict[str, Tone] = {"open": "open", "fail": "bad"}
+    return [
+        Sentence(
+            text=f"{decision['reason'][:1].upper()}{decision['reason'][1:]}.",
+            tone=tones.get(decision["outcome"], "good"),
+        )
+        for decision in state["decisions"]
+    ]
+
+
 class _Decisions:
     """Who leads each run, and how many more tasks would decide it."""
 
@@ -301,6 +313,8 @@ class _Decisions:
             rule = StopRule(by=by, ranks=1) if by else None
         if rule is None or not finished:
             return []
+        if own is not None and own.is_adaptive:
+            return _verdicts(StopFollower(own, read, run_id).document(total, finished))
         with self._lock:
             follower = self._followers.get(run_id)
             if not isinstance(follower, StopFollower):

@@ -74,7 +74,7 @@ async def start(
     run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
     check_run_id(run_id)
     plan = plan.for_new_run(run_id)
-    items, resources = _in_order(plan, rule)
+    items, resources = _in_order(plan, rule, ctx.store.read)
     async with _connected(engine, workers, ctx, models) as engine:
         create(
             ctx.store,
@@ -120,7 +120,9 @@ def create(
     return store.create_batch(row, items, resources)
 
 
-def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Iterable[Resource]]:
+def _in_order(
+    plan: JobPlan, rule: StopRule | None, read: StoreReader
+) -> tuple[Iterable[Item], Iterable[Resource]]:
     """The items of a plan and its resources; with a rule to stop early, in random order and with the rule."""
     if rule is None:
         return plan.items(), plan.resources()
@@ -128,7 +130,7 @@ def _in_order(plan: JobPlan, rule: StopRule | None) -> tuple[Iterable[Item], Ite
     from proctor.stats.stopping import arranged, rule_resource
 
     seed = plan.columns().get("seed")
-    items, rule = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0)
+    items, rule = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0, read)
     return items, [*plan.resources(), rule_resource(rule)]
 
 
@@ -253,7 +255,7 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
         models.close_files()
         if models.recording:
             models.recording.close()
-    _check_levels(plan, plan.stop_rule)
+    remarks = (*remarks, *_check_levels(plan, plan.stop_rule, ctx))
     extension = None
     # Started runs load none of this.
     from proctor.batch.extend import diff, importing
@@ -271,7 +273,8 @@ def _checked_models(plan: JobPlan, ctx: RunContext, rule: StopRule | None = None
     models = ctx.models(plan.model_options())
     for remark in (*_remarks(plan, ctx), *plan.check(models, ctx)):
         ctx.note(remark)
-    _check_levels(plan, rule)
+    for sentence in _check_levels(plan, rule, ctx):
+        ctx.info(sentence)
     return models
 
 
@@ -280,16 +283,17 @@ def _remarks(plan: JobPlan, ctx: RunContext) -> tuple[str, ...]:
     return ctx.settings_for(plan.model_options().folders).remarks
 
 
-def _check_levels(plan: JobPlan, rule: StopRule | None) -> None:
-    """Raise `UsageError` where no item of a plan has what `stop_when` compares."""
-    if rule is not None:
-        # Loads numpy, which no other plan needs.
-        from proctor.stats.stopping import check_items
+def _check_levels(plan: JobPlan, rule: StopRule | None, ctx: RunContext) -> Sequence[str]:
+    """What `stop_when` needs, as sentences. Raise `UsageError` where the items cannot decide it."""
+    if rule is None:
+        return ()
+    # Loads numpy, which no other plan needs.
+    from proctor.stats.stopping import check_items
 
-        try:
-            check_items(plan.items(), rule)
-        except UsageError as error:
-            raise plan.refusal((STOP_RULE,), error) from error
+    try:
+        return check_items(plan.items(), rule, ctx.store.read)
+    except UsageError as error:
+        raise plan.refusal((STOP_RULE,), error) from error
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from proctor.cli.output import count, money, print_json, print_next, print_note,
 from proctor.context import Notice, RunContext
 from proctor.item import SUCCESS, Item, shown_status
 from proctor.job import BatchEnd, ItemFinished, JobPlan, Work
-from proctor.json_values import JsonMap, JsonObject, as_map, camel_document
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, camel_document
 
 if TYPE_CHECKING:
     from proctor.api.runs import Extension, Forecast
@@ -296,6 +296,11 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
         return output.CTRL_C
     if ending.status != "completed":
         return output.CUT_SHORT
+    if as_map(document, "stopWhen").get("mode") == "check":
+        outcomes = {as_map(decision)["outcome"] for decision in as_list(document, "stopWhen", "decisions")}
+        if "fail" in outcomes:
+            return output.SOME_DID_NOT
+        return output.INCONCLUSIVE if "open" in outcomes else output.SUCCEEDED
     return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
 
 

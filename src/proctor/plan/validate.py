@@ -231,8 +231,16 @@ class StopWhen(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
     by: Text = Field("model", description="Factor whose levels are compared. Default: model.")
     metric: Text = Field("success", description="As `--metric` of `proctor compare`. Default: success.")
+    pick: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Name one level that is at most this much worse than the best."
+    )
+    check: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Pass or fail every level: is it worse than the baseline by this much?"
+    )
     decided: bool | None = Field(None, description="Every level is compared with the baseline.")
-    baseline: Text | None = Field(None, description="Level to compare with. Default: the first of the plan.")
+    baseline: Text | None = Field(
+        None, description="Level to compare with, or, with `check`, a finished run. Default: the first level."
+    )
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="Also decided when at most this much worse."
     )
@@ -249,10 +257,26 @@ class StopWhen(BaseModel):
 
     @model_validator(mode="after")
     def _has_a_goal(self) -> "StopWhen":
-        if not self.decided and self.width is None and self.ranks is None:
-            raise ValueError("names no goal: give `decided: true`, `width` or `ranks`")
+        is_watching = bool(self.decided) or self.width is not None or self.ranks is not None
+        modes = [self.pick is not None, self.check is not None, is_watching]
+        if not any(modes):
+            raise ValueError("names no goal: give `pick`, `check`, `decided: true`, `width` or `ranks`")
+        if sum(modes) > 1:
+            raise ValueError("has several kinds of goals: give `pick`, `check`, or some of the others")
         # Few plans have a rule; the others load no metrics.
+        from proctor.item import SUCCESS
         from proctor.metric import MEASURE, METRICS, METRICS_HELP, SCORE
+
+        if not is_watching:
+            if self.metric in METRICS and self.metric != SUCCESS:
+                raise ValueError(
+                    f"has the metric `{self.metric}`, which has no scale: `pick` and `check` are for success "
+                    "and scores; use `decided: true`"
+                )
+            if self.margin is not None:
+                raise ValueError("has a `margin`, which is the value of `check` or `pick`")
+            if self.pick is not None and self.baseline is not None:
+                raise ValueError("has a `baseline`, but `pick` compares all levels with each other")
 
         if self.metric not in METRICS and not self.metric.startswith((SCORE, MEASURE)):
             raise ValueError(f"has the metric `{self.metric}`, which is none of {METRICS_HELP}")

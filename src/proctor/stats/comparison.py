@@ -387,6 +387,8 @@ def _valid_at_any_time(
                     confidence=1 - (1 - CONFIDENCE) * len(candidates) / max(size, len(candidates)),
                     scale=scale or (0.0, 1.0),
                     unit=rule.unit,
+                    tasks=rule.tasks,
+                    first_runs=rule.is_adaptive,
                 )
             )
     return [_sequential(each, monitors.get(each.metric)) for each in contrasts]

@@ -28,6 +28,10 @@ FIRST_LOOK = 30
 """Observations before the asymptotic sequence gives an interval."""
 TUNED_FOR = 100
 """Number of observations at which the asymptotic sequence is narrowest."""
+TUNED_AT = (1 / 5, 2 / 3)
+"""Shares of a run's tasks at which the two bets of a tuned sequence are narrowest."""
+CAP, TUNED_CAP = 0.5, 0.75
+"""Largest share of the wealth that a bet can lose, without and with a known number of tasks."""
 NO_MEAN = "No mean fits the observations: their order is not random, or the mean has changed."
 FEWEST_PROJECTED, MOST_PROJECTED = 10, 20_000
 """Observations from which further ones are projected, and how many at most."""
@@ -49,24 +53,44 @@ def stakes_of(x: Any, alpha: float, earlier: tuple[int, float, float] = (0, 0.0,
     return np.sqrt(2 * math.log(2 / alpha) / (before * numbers * np.log(numbers + 1)))
 
 
-def log_wealths(x: Any, v: Any, stakes: Any) -> tuple[Any, Any]:
+def tuned_stakes_of(
+    x: Any, alpha: float, tasks: int, earlier: tuple[int, float, float] = (0, 0.0, 0.0)
+) -> Any:
+    """The stakes of two bets on each observation in [0, 1], as rows: narrowest early, and near the end, of so
+    many tasks.
+
+    `earlier` are the number, the sum and the sum of squares of the observations before `x`.
+    """
+    import numpy as np
+
+    count, total, squares = earlier
+    before = count + np.arange(len(x)) + 2
+    totals = total + np.concatenate(([0.0], np.cumsum(x)[:-1])) + 1
+    variances = (squares + np.concatenate(([0.0], np.cumsum(x**2)[:-1])) + 1) / before - (
+        totals / before
+    ) ** 2
+    horizons = np.array([[share * tasks] for share in TUNED_AT])
+    return np.sqrt(2 * math.log(2 / alpha) / (variances * horizons))
+
+
+def log_wealths(x: Any, v: Any, stakes: Any, cap: float = CAP) -> Any:
     """Logarithms of the wealth of betting on a mean above `v`, and below `v`, after each observation.
 
-    Rows are observations in [0, 1], columns candidate means in (0, 1).
+    Rows are observations in [0, 1], columns candidate means in (0, 1); the result has a layer for each bet.
     """
     import numpy as np
 
     gaps = np.asarray(x)[:, None] - v
-    above = np.log1p(np.minimum(stakes[:, None], 0.5 / v) * gaps)
-    below = np.log1p(-np.minimum(stakes[:, None], 0.5 / (1 - v)) * gaps)
-    return np.cumsum(above, axis=0), np.cumsum(below, axis=0)
+    above = np.log1p(np.minimum(stakes[:, None], cap / v) * gaps)
+    below = np.log1p(-np.minimum(stakes[:, None], cap / (1 - v)) * gaps)
+    return np.cumsum([above, below], axis=1)
 
 
-def hedged(above: Any, below: Any) -> Any:
-    """Logarithm of the mean of both wealths; at 1/alpha the candidate is excluded (Ville's inequality)."""
+def hedged(wealths: Any) -> Any:
+    """Logarithm of the bets' mean wealth; at 1/alpha the candidate is excluded (Ville's inequality)."""
     import numpy as np
 
-    return np.logaddexp(above, below) - math.log(2)
+    return np.logaddexp.reduce(wealths, axis=0) - math.log(len(wealths))
 
 
 class AnytimeInterval(Protocol):
@@ -99,8 +123,13 @@ class ConfidenceSequence:
         *,
         scope: str = LIKE,
         step: float = STEP,
+        tasks: int = 0,
     ) -> None:
-        """`step` is the distance of candidate means on a scale of length 1."""
+        """`step` is the distance of candidate means on a scale of length 1.
+
+        `tasks` is the number of observations that are planned, for which the stakes are tuned; it stays valid
+        after them. 0: not known.
+        """
         import numpy as np
 
         if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
@@ -111,12 +140,12 @@ class ConfidenceSequence:
         self.lo, self.hi, self.alpha, self.scope = float(lo), float(hi), float(alpha), scope
         self.n = 0
         self._values: list[float] = []
-        self._total = self._squares = 0.0
+        self.step, self.tasks = step, tasks
+        self._total = self._squares = self._squared_gaps = 0.0
         # The remaining candidates only: an excluded one stays excluded, so its wealth is of no use.
-        self.step = step
         self._means = np.arange(step / 2, 1, step)
-        self._above = np.zeros(len(self._means))
-        self._below = np.zeros(len(self._means))
+        self._wealths = np.zeros((4 if tasks else 2, len(self._means)))
+        """Of each bet, as logarithms."""
 
     def add(self, *values: float) -> Self:
         """Add the next observations, in their order. A candidate mean that was excluded stays excluded."""
@@ -128,19 +157,27 @@ class ConfidenceSequence:
         for start in range(0, len(values), BLOCK):
             block = values[start : start + BLOCK]
             x = (np.array(block, dtype=float) - self.lo) / (self.hi - self.lo)
-            above, below = log_wealths(
-                x, self._means, stakes_of(x, self.alpha, (self.n, self._total, self._squares))
-            )
-            above, below = above + self._above, below + self._below
-            remaining = (hedged(above, below) < -math.log(self.alpha)).all(axis=0)
+            wealths = self._bets(x) + self._wealths[:, None]
+            remaining = (hedged(wealths) < -math.log(self.alpha)).all(axis=0)
             self._means = self._means[remaining]
-            self._above, self._below = above[-1][remaining], below[-1][remaining]
+            self._wealths = wealths[:, -1, remaining]
             for scaled in map(float, x):
                 self.n += 1
                 self._total += scaled
-                self._squares += (scaled - (0.5 + self._total) / (self.n + 1)) ** 2
+                self._squares += scaled**2
+                self._squared_gaps += (scaled - (0.5 + self._total) / (self.n + 1)) ** 2
             self._values += map(float, block)
         return self
+
+    def _bets(self, x: Any) -> Any:
+        """Logarithms of what each bet gains on the next observations."""
+        import numpy as np
+
+        if not self.tasks:
+            stakes = stakes_of(x, self.alpha, (self.n, self._total, self._squared_gaps))
+            return log_wealths(x, self._means, stakes)
+        tuned = tuned_stakes_of(x, self.alpha, self.tasks, (self.n, self._total, self._squares))
+        return np.concatenate([log_wealths(x, self._means, stakes, TUNED_CAP) for stakes in tuned])
 
     def candidates(self) -> tuple[float, float] | None:
         """The lowest and the highest remaining candidate mean, on the scale 0 to 1; None: none is left."""
@@ -171,12 +208,13 @@ class ConfidenceSequence:
     def state(self) -> dict[str, Any]:
         """Everything as JSON values; `from_state` replays the observations."""
         arguments = {"lo": self.lo, "hi": self.hi, "alpha": self.alpha, "scope": self.scope}
-        return {**arguments, "values": [*self._values]}
+        return {**arguments, "tasks": self.tasks, "values": [*self._values]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "ConfidenceSequence":
         """The sequence that `state` describes."""
-        sequence = cls(state["lo"], state["hi"], state["alpha"], scope=state["scope"])
+        tasks = state.get("tasks", 0)
+        sequence = cls(state["lo"], state["hi"], state["alpha"], scope=state["scope"], tasks=tasks)
         return sequence.add(*state["values"])
 
 
@@ -358,13 +396,15 @@ class Monitor:
         alpha: float = 0.05,
         higher_is_better: bool = True,
         ratio: bool = False,
+        tasks: int = 0,
     ) -> None:
         """`lo` and `hi` are the bounds of the values. With `ratio` the values are positive amounts without
-        bounds (cost, seconds); comparisons are ratios, and approximate.
+        bounds (cost, seconds); comparisons are ratios, and approximate. `tasks` of a cell are planned: that
+        makes intervals narrower; 0: unknown.
         """
         _check_alpha(alpha)
         self.goals, self.alpha, self.lo, self.hi = tuple(goals), alpha, lo, hi
-        self._higher_is_better, self._is_ratio = higher_is_better, ratio
+        self._higher_is_better, self._is_ratio, self._tasks = higher_is_better, ratio, tasks
         # A pair that several goals need, in either direction, is one sequence.
         keys = {frozenset(key): key for goal in self.goals for key in _keys(goal)}.values()
         self._cells = {name: _CellProgress() for key in keys for name in key}
@@ -435,7 +475,8 @@ class Monitor:
         if self._is_ratio:
             return LogConfidenceSequence(alpha)
         span = self.hi - self.lo
-        return ConfidenceSequence(*((self.lo, self.hi) if len(key) == 1 else (-span, span)), alpha)
+        bounds = (self.lo, self.hi) if len(key) == 1 else (-span, span)
+        return ConfidenceSequence(*bounds, alpha, tasks=self._tasks)
 
     def _observed(self, repeats: Sequence[float | None]) -> "_Observed":
         values = [value for value in repeats if value is not None]

@@ -276,7 +276,7 @@ class BenchmarkJobPlan(JobPlan):
         self._configured = read_supply(
             ctx.settings_for(self.folders), self.folders, _as_path(overrides.models_config)
         )
-        self._stop_rule = read_stop_rule(overrides.stop_when)
+        self._stop_rule = read_stop_rule(overrides.stop_text)
         self._concurrency = _concurrency(overrides.parallel, self.settings.max_parallel)
 
     @property

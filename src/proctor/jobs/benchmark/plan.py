@@ -124,12 +124,34 @@ class BenchmarkOverrides(ReadOverrides):
     oracle: bool = flag(False, "Mock: apply the reference solution.", "--oracle")
     noop: bool = flag(False, "Mock: do nothing.", "--noop")
     task_network: bool = flag(False, "Grant the network access that tasks ask for.", "--task-network")
-    stop_when: str = flag("", "Stop early: decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…")
+    stop_when: str = flag(
+        "", "Stop early: pick=0.1, check=0.1, decided=true, width=0.1 or ranks=1.", metavar="NAME=VALUE,…"
+    )
+    pick: float | None = flag(
+        None,
+        "Stop once one model is named that is at most this much worse than the best, such as 0.1.",
+        min=0,
+    )
+    check_against: str = flag(
+        "", "Pass or fail against the stored results of a finished run; margin 0.1.", metavar="RUN"
+    )
     repo: str = flag("", "Repository of tasks that name neither files nor one.", metavar="PATH")
     start: str = flag("", "Folder with the files of tasks that name none.", metavar="PATH")
 
     def __post_init__(self) -> None:
         check_limits(budget_usd=self.budget)
+
+    @property
+    def stop_text(self) -> str:
+        """All options that stop early as one; empty: none."""
+        is_of_agents = len(agent_choices(self.agent)) > 1 and "," not in self.models and self.models != "all"
+        adaptive = [f"pick={self.pick:g}"] if self.pick is not None else []
+        if self.check_against:
+            adaptive += ["check=0.1"] if "check=" not in self.stop_when else []
+            adaptive.append(f"baseline={self.check_against}")
+        if adaptive and is_of_agents and "by=" not in self.stop_when:
+            adaptive.append("by=agent")
+        return ",".join(filter(None, [self.stop_when, *adaptive]))
 
     def with_defaults(self, options: Mapping[str, Any]) -> "BenchmarkOverrides":
         """The same, with the stored options of an earlier run for what is not set."""
@@ -148,7 +170,9 @@ class BenchmarkOverrides(ReadOverrides):
             models_config=self.models_config or _existing(options.get("modelsConfig")),
             oracle=self.oracle or (not self.models and bool(earlier.get("oracle"))),
             task_network=self.task_network or bool(earlier.get("taskNetwork")),
-            stop_when=self.stop_when or earlier.get("stopWhen") or "",
+            stop_when=self.stop_text or earlier.get("stopWhen") or "",
+            pick=None,
+            check_against="",
             noop=self.noop or (not self.models and bool(earlier.get("noop"))),
         ).with_reading(earlier)
 
@@ -169,7 +193,7 @@ class BenchmarkOverrides(ReadOverrides):
             "oracle": self.oracle,
             "noop": self.noop,
             **({"taskNetwork": True} if self.task_network else {}),
-            **({"stopWhen": self.stop_when} if self.stop_when else {}),
+            **({"stopWhen": self.stop_text} if self.stop_text else {}),
             **{name: text for name, text in self.texts().items() if text},
             **({"repo": self.repo} if self.repo else {}),
             **({"start": self.start} if self.start else {}),

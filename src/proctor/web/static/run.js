@@ -143,12 +143,21 @@ function showStopWhen() {
   if (box.hidden) return;
   const digits = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toString());
   const limits = (one) => (one.low === null || one.high === null ? "no interval yet" : `${digits(one.low)} to ${digits(one.high)}`);
+  const race = new Map(state.race.map((level) => [level.name, level]));
+  const words = { picked: "use this", in: "in the race", out: "out", open: "open", pass: "pass", fail: "fail" };
+  const standing = (level) => [
+    el("progress", { max: 1, value: level.share, "aria-label": `${visible(level.name)}: share of the way to its end` }),
+    " ",
+    el("span", { class: { picked: "tag good", pass: "tag good", fail: "tag bad" }[level.state] || "soft" }, words[level.state]),
+    level.against && level.state !== "picked" ? ` against ${visible(level.against)}` : "",
+  ];
+  const decided = (one) => (one.isUndecided ? el("span", { class: "tag warn" }, "undecided") : el("span", { class: "soft" }, "decided"));
   const cells = (one) => [
     el("td", {}, visible(one.name)),
     el("td", { class: "n" }, digits(one.value)),
     el("td", { class: "n" }, limits(one)),
-    el("td", { class: "n" }, number(one.tasks)),
-    el("td", {}, one.isUndecided ? el("span", { class: "tag warn" }, "undecided") : el("span", { class: "soft" }, "decided")),
+    el("td", { class: "n" }, number(race.get(one.name)?.tasks ?? one.tasks)),
+    el("td", {}, race.has(one.name) ? standing(race.get(one.name)) : decided(one)),
   ];
   const heads = [state.by, state.metric, `${Number((100 * state.confidence).toPrecision(4))}% interval`, state.unit === "repeat" ? "Repeats" : "Tasks", "Status"];
   box.replaceChildren(
