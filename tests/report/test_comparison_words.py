@@ -105,6 +105,7 @@ def test_a_ratio_is_a_relative_change(value: float | None, words: str) -> None:
         (replace(CLEAR, low=None), "no lower limit to +40.0 pp"),
         (replace(CLEAR, high=None), "+10.0 pp to no upper limit"),
         (BARE, "not enough data"),
+        (replace(BARE, spread=0.0), "the same in every task"),
         (None, "not comparable"),
     ],
 )
@@ -129,8 +130,10 @@ def test_without_values_there_is_not_enough_data() -> None:
         (contrast(replace(OPEN, needs=6)), "too few tasks"),
         (contrast(replace(OPEN, needs=7)), "not significant"),
         (contrast(replace(OPEN, needs=None)), "not significant"),
-        (contrast(is_member=False), "descriptive"),
-        (contrast(with_errors=OPEN), "errors decide it"),
+        (contrast(is_member=False), "not tested"),
+        (contrast(with_errors=OPEN), "depends on errors"),
+        (contrast(replace(BARE, value=0.0, spread=0.0)), "equal"),
+        (contrast(replace(BARE, spread=0.0)), "not tested"),
         (contrast(BARE), "not enough data"),
         (contrast(replace(CLEAR, value=None)), "not enough data"),
         (contrast(replace(CLEAR, low=None)), "higher"),
@@ -256,7 +259,7 @@ def test_gates_are_test_cases_for_other_tools() -> None:
 def test_a_plot_of_differences_has_a_mark_for_each_candidate() -> None:
     contrasts = [contrast(RATIO, "cost"), contrast(None, "cost"), contrast(CLEAR)]
     plot = plot_of(contrasts, "cost", "a", is_marked=True)
-    assert "cost: relative change from a, with 95% CI" in plot and "+50%" in plot
+    assert "cost: relative change from a, with 95% CI" in plot and "+40%" in plot
     assert plot.count("data-mark") == 1 and 'data-mark="0"' in plot
     assert "success: difference from a, with 95% CI" in plot_of(contrasts, "success", "a")
     assert "data-mark" not in plot_of(contrasts, "success", "a")
@@ -266,7 +269,7 @@ def test_the_axis_of_a_cost_begins_at_minus_100_percent_whatever_the_interval() 
     wide = replace(RATIO, value=1.2, low=0.5, high=50.0)
     plot = plot_of([contrast(wide, "cost")], "cost", "a")
     ticks = re.findall(r'class="c-tick" text-anchor="middle">([^<]+)<', plot)
-    assert ticks == ["−50%", "+100%", "0"]
+    assert ticks == ["−50%", "+50%", "+100%", "0"]
 
 
 # Trends

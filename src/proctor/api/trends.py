@@ -197,8 +197,9 @@ def _is_higher(contrast: "Contrast") -> bool:
 
 
 def _key(run: TrendRun) -> str:
-    """What runs of one trend have in common."""
-    return json.dumps([run["job"], run["evaluation"] or run["planPath"] or run["planDigest"]])
+    """What runs of one trend have in common; imported runs without a plan have nothing."""
+    plan = run["evaluation"] or run["planPath"] or run["planDigest"]
+    return json.dumps([run["job"], plan or f"run {run['runId']}"])
 
 
 def _name(run: TrendRun) -> str:

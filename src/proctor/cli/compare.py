@@ -86,6 +86,9 @@ def compare(
     mixed: Annotated[
         bool, typer.Option("--mixed", help="Also compare scores of different versions of an evaluator.")
     ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print all metrics, methods, disagreements, and notes.")
+    ] = False,
     format_: Annotated[
         str, typer.Option("--format", help="text, md, html, json, or junit.", metavar="FORMAT")
     ] = "text",
@@ -124,7 +127,7 @@ def compare(
     elif out is None and format_ != "text":
         print(_formatted(comparison, format_))
     elif out is None:
-        print_result(comparison_document(comparison))
+        print_result(comparison_document(comparison), has_details=details)
     return {FAIL: output.SOME_DID_NOT, INCONCLUSIVE: output.INCONCLUSIVE}.get(
         comparison.verdict, output.SUCCEEDED
     )

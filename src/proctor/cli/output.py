@@ -318,11 +318,11 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, drop:
         print("  ".join(colored(cell, cell.strip()) for cell in line).rstrip())
 
 
-def print_result(document: "Document") -> None:
+def print_result(document: "Document", *, has_details: bool = False) -> None:
     """Print a document on standard output, and what is said around it on standard error."""
     from proctor.report.as_text import body, notes
 
-    for line in body(document, terminal_width()):
+    for line in body(document, terminal_width(), has_details=has_details):
         print(line)
     for note in notes(document):
         print_note(note)

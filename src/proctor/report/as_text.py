@@ -5,7 +5,7 @@ Charts, details, and optional columns are left out; Markdown, HTML and JSON have
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from proctor.document import Document, Matrix, Sentence, Table
+from proctor.document import Details, Document, Matrix, Section, Sentence, Table
 from proctor.formatting import printable
 
 WIDEST = 60
@@ -15,16 +15,26 @@ WIDE = 120
 """Columns of a terminal from which on a table has all its columns."""
 
 
-def body(document: Document, width: int | None = None) -> list[str]:
-    """The verdict, sentences and tables of a document as lines. `width` None: as wide as it needs."""
+def body(document: Document, width: int | None = None, *, has_details: bool = False) -> list[str]:
+    """The verdict, sentences and tables of a document as lines. `width` None: as wide as it needs.
+
+    With `has_details` also what a page folds.
+    """
     facts = ", ".join(f"{fact.value} {fact.text}" for fact in document.facts)
     lines = [printable(text) for text in (document.verdict.text if document.verdict else "", facts) if text]
-    for section in document.sections:
+    return [*lines, *_sections(document.sections, width, has_details)]
+
+
+def _sections(sections: Sequence[Section], width: int | None, has_details: bool) -> list[str]:
+    lines: list[str] = []
+    for section in sections:
         if isinstance(section, Sentence):
             lines.append(printable(section.text))
+        elif isinstance(section, Details) and has_details:
+            lines += ["", printable(section.title), *_sections(section.sections, width, has_details)]
         elif isinstance(section, Table) and section.rows:
             lines += ["", printable(section.title)] if section.title else []
-            lines += _table(section, width)
+            lines += _table(section, width, is_whole=has_details)
         elif isinstance(section, Matrix):
             heads = (section.row_title, *section.columns)
             rows = [
@@ -44,7 +54,7 @@ def notes(document: Document) -> list[str]:
     return [printable(text) for text in around if text]
 
 
-def _table(table: Table, width: int | None) -> Iterator[str]:
+def _table(table: Table, width: int | None, *, is_whole: bool) -> Iterator[str]:
     is_narrow = (width or WIDE) < WIDE
     columns = [number for number, column in enumerate(table.columns) if not column.is_optional]
     titles = {number: table.columns[number].title.upper() for number in columns}
@@ -53,7 +63,7 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
         titles |= {number: title.upper() for number, title in narrow.items() if title}
     drop = [titles[number] for number in reversed(columns) if narrow[number] == ""] if is_narrow else []
     drop += [titles[number] for number in columns if narrow[number]] if is_narrow else []
-    shown = table.rows[: table.most_in_terminal or None]
+    shown = table.rows if is_whole else table.rows[: table.most_in_terminal or None]
     rows = [
         [
             row[number].text if table.columns[number].is_prose else printable(row[number].text, width=WIDEST)

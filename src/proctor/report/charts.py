@@ -984,11 +984,12 @@ def forest(
     tops = _row_tops(labels)
     bottom = tops[-1]
     drawn = [line_mark(middle, 4, middle, bottom, "c-axis")]
-    for value in (low, low / 2, high / 2, high):
+    steps = [step for step in ticks(high, 4, bottom=low) if step and low <= step <= high]
+    for value in steps:
         at = middle + value * scale
         drawn.append(line_mark(at, 8, at, bottom, "c-grid"))
-        # Beside a narrow side there is room for the zero only.
-        if value in (low, high) and abs(at - middle) > TICK_ROOM:
+        # Beside a narrow side there is room for the zero only; each label has the room of two.
+        if abs(at - middle) > TICK_ROOM and (value in (steps[0], steps[-1]) or len(steps) <= 4):
             drawn.append(text_mark(at, bottom + 17, say(value), "c-tick", "middle"))
     drawn.append(text_mark(middle, bottom + 17, "0", "c-tick", "middle"))
     for entry, lines, y, below in zip(entries, labels, tops, tops[1:], strict=False):

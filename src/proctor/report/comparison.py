@@ -3,8 +3,9 @@
 Also the trend of a plan's runs as a chart and in words.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -25,7 +26,7 @@ from proctor.document import (
 )
 from proctor.formatting import UNKNOWN, chance, plural, relative_change
 from proctor.json_values import camel_document
-from proctor.metric import find_metric
+from proctor.metric import METRICS, find_metric
 from proctor.report.charts import Bar, Point, forest, trend
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
 from proctor.stats.differences import FAIL, INCONCLUSIVE, Difference
@@ -171,6 +172,8 @@ def around(contrast: Contrast) -> str:
     if difference is None and None not in (contrast.baseline_mean.value, contrast.candidate_mean.value):
         # Enough data on both sides, but not comparable: a remark says why.
         return "not comparable"
+    if difference is not None and difference.value is not None and is_uniform(difference):
+        return "the same in every task"
     if difference is None or (difference.low is None and difference.high is None):
         return "not enough data"
     low = "no lower limit" if difference.low is None else shift(difference, difference.low, contrast.metric)
@@ -191,15 +194,25 @@ def numbers(contrast: Contrast) -> str:
 def finding(contrast: Contrast) -> str:
     """The result of a contrast in a word or two."""
     difference = contrast.difference
-    if difference is None or difference.value is None or (difference.low is None and difference.high is None):
+    if difference is None or difference.value is None:
+        return "not enough data"
+    if is_uniform(difference):
+        return "equal" if difference.value == difference.null else "not tested"
+    if difference.low is None and difference.high is None:
         return "not enough data"
     if not contrast.is_member:
-        return "descriptive"
+        return "not tested"
     if contrast.errors_decide:
-        return "errors decide it"
+        return "depends on errors"
     if contrast.is_significant:
         return "higher" if difference.value > difference.null else "lower"
     return TOO_FEW if difference.needs and difference.needs <= MOST_FEW else "not significant"
+
+
+def is_uniform(difference: Difference) -> bool:
+    """Whether all of several tasks differ by the same amount, of which no interval can be computed."""
+    has_spread = difference.spread != 0 and not difference.is_constant
+    return difference.n > 1 and difference.low is None and difference.high is None and not has_spread
 
 
 TOO_FEW = "too few tasks"
@@ -256,9 +269,10 @@ def comparison_document(comparison: Comparison) -> Document:
         sections=[
             *([_gates(comparison)] if comparison.verdicts else []),
             *([Sentence(text=ANYTIME)] if comparison.is_anytime else []),
+            *_plot(comparison),
             _differences(comparison),
-            *_first_disagreements(comparison),
             *(_of_metric(comparison, metric) for metric in metrics),
+            *_details_of_notes(comparison),
         ],
         remarks=[
             *family,
@@ -267,11 +281,7 @@ def comparison_document(comparison: Comparison) -> Document:
                 "finished run"
                 for run, left in comparison.unfinished.items()
             ),
-            *(
-                f"{contrast.metric}, {contrast.candidate}: {note}"
-                for contrast in comparison.contrasts
-                for note in _notes(contrast)
-            ),
+            *_merged(comparison, _limits),
         ],
         method=METHOD.format(unit=unit, population=population),
     )
@@ -301,6 +311,7 @@ def _differences(comparison: Comparison) -> Table:
     unit = "Runs" if comparison.is_one_task else "Tasks"
     columns: list[Column | str] = [
         "Metric",
+        "Result",
         "Candidate",
         Column(title="Baseline mean", is_numeric=True, narrow="Baseline"),
         Column(title="Candidate mean", is_numeric=True, narrow="Mean"),
@@ -309,11 +320,12 @@ def _differences(comparison: Comparison) -> Table:
         *numeric("95% CI"),
         Column(title="p", is_numeric=True, narrow=""),
         Column(title=unit, is_numeric=True, narrow=""),
-        "Result",
     ]
+    order = sorted(comparison.contrasts, key=_informs, reverse=True)
     rows = [
         (
             contrast.metric,
+            finding(contrast),
             contrast.candidate,
             _mean(contrast.baseline_mean, contrast.metric),
             _mean(contrast.candidate_mean, contrast.metric),
@@ -322,16 +334,38 @@ def _differences(comparison: Comparison) -> Table:
             around(contrast),
             chance(contrast.p_corrected),
             numbers(contrast),
-            finding(contrast),
         )
-        for contrast in comparison.contrasts
+        for contrast in order
     ]
-    return table(columns, rows, "Differences")
+    shown = min(sum(map(_informs, order)) or len(rows), MOST_IN_TERMINAL)
+    return replace(table(columns, rows, "Differences"), most_in_terminal=shown)
 
 
-def _first_disagreements(comparison: Comparison) -> list[Table]:
-    first = next((each for each in comparison.contrasts if each.disagreements), None)
-    return [_disagreements(first)] if first else []
+def _informs(contrast: Contrast) -> bool:
+    """Whether a contrast says what no other one says: it is tested, or of one of our own metrics."""
+    return contrast.is_member or (contrast.metric in METRICS and finding(contrast) != "equal")
+
+
+MOST_IN_TERMINAL = 15
+"""Differences that a terminal shows without its details."""
+
+
+def _plot(comparison: Comparison) -> list[Chart]:
+    """The differences of the first metric as a forest plot."""
+    if not comparison.contrasts:
+        return []
+    metric = comparison.contrasts[0].metric
+    return [_forest(comparison, metric)] if _has_values(comparison, metric) else []
+
+
+def _forest(comparison: Comparison, metric: str) -> Chart:
+    baseline = comparison.groups[0]
+    title = f"Difference in {find_metric(metric).word} from {baseline}, with 95% CI"
+    return Chart(title=title, svg=plot_of(comparison.contrasts, metric, baseline))
+
+
+def _has_values(comparison: Comparison, metric: str) -> bool:
+    return any(each.difference for each in comparison.contrasts if each.metric == metric)
 
 
 def _disagreements(contrast: Contrast) -> Table:
@@ -351,19 +385,30 @@ MOST_DISAGREEMENTS = 10
 
 def _of_metric(comparison: Comparison, metric: str) -> Details:
     """The plot of a metric, and each of its contrasts in words."""
-    baseline = comparison.groups[0]
     contrasts = [each for each in comparison.contrasts if each.metric == metric]
-    first = next((each for each in comparison.contrasts if each.disagreements), None)
-    has_values = any(each.difference for each in contrasts)
-    title = f"Difference from {baseline}, with 95% CI"
+    is_first = metric == comparison.contrasts[0].metric
     return Details(
         title=metric,
         sections=[
-            *([Chart(title=title, svg=plot_of(contrasts, metric, baseline))] if has_values else []),
+            *([_forest(comparison, metric)] if not is_first and _has_values(comparison, metric) else []),
             *(Sentence(text=f"{each.candidate}: {_in_words(each)}") for each in contrasts),
-            *(_disagreements(each) for each in contrasts if each.disagreements and each is not first),
+            *(_disagreements(each) for each in contrasts if each.disagreements),
         ],
     )
+
+
+def _details_of_notes(comparison: Comparison) -> list[Details]:
+    notes = _merged(comparison, _remarks)
+    return [Details(title="Notes", sections=[Sentence(text=note) for note in notes])] if notes else []
+
+
+def _merged(comparison: Comparison, notes_of: Callable[[Contrast], list[str]]) -> list[str]:
+    """Notes on contrasts, each once with the candidates that it is about."""
+    candidates = dict[tuple[str, str], list[str]]()
+    for contrast in comparison.contrasts:
+        for note in notes_of(contrast):
+            candidates.setdefault((contrast.metric, note), []).append(contrast.candidate)
+    return [f"{metric}, {', '.join(names)}: {note}" for (metric, note), names in candidates.items()]
 
 
 def _in_words(contrast: Contrast) -> str:
@@ -376,7 +421,7 @@ def _in_words(contrast: Contrast) -> str:
         if contrast.pairs
         else f"not paired, {numbers(contrast)} {difference.unit}s"
     )
-    parts = [pairs, method(difference)]
+    parts = [part for part in (pairs, method(difference)) if part]
     parts += (
         [f"effect size {difference.effect_size:.2f}".replace("-", "−")]
         if difference.effect_size is not None
@@ -388,7 +433,11 @@ def _in_words(contrast: Contrast) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _notes(contrast: Contrast) -> list[str]:
+def _limits(contrast: Contrast) -> list[str]:
+    """What keeps readers from taking a difference as it stands."""
+    if not contrast.is_member:
+        # Copies and constants are in the details.
+        return [remark for remark in contrast.remarks if "missing in" in remark]
     notes = []
     if any(contrast.errors):
         counted = (
@@ -399,10 +448,19 @@ def _notes(contrast: Contrast) -> list[str]:
         notes.append(f"{contrast.errors[0]} and {contrast.errors[1]} items with errors excluded{counted}")
     notes += [f"{plural(contrast.unpaired, 'unpaired task')} excluded"] if contrast.unpaired else []
     notes += contrast.remarks
+    if contrast.difference and finding(contrast) == TOO_FEW:
+        notes.append(contrast.difference.needs_words)
+    return notes
+
+
+def _remarks(contrast: Contrast) -> list[str]:
+    """What else there is to say of a difference."""
+    notes = list(contrast.remarks)
     if one := contrast.difference:
         needs = "" if contrast.is_significant else one.needs_words
         notes += [note for note in (one.note, needs) if note]
-    return notes
+    shown = _limits(contrast)
+    return [note for note in notes if note not in shown]
 
 
 def plot_of(contrasts: Sequence[Contrast], metric: str, baseline: str, *, is_marked: bool = False) -> str:
@@ -565,7 +623,7 @@ def trend_plot(
     """
     marks = FigureList()
     drawn, names, changes = list[Point](), list[str](), list[int]()
-    last_day = ""
+    last = "", ""
     for point in points:
         if point.estimate.value is None:
             continue
@@ -589,11 +647,16 @@ def trend_plot(
             )
         )
         day, time = at[point.run_id][5:10], at[point.run_id][11:16]
-        names.append(time if day == last_day else day)
-        last_day = day
+        # Runs of one minute are told apart by their seconds.
+        is_again = last == (day, time)
+        names.append(at[point.run_id][11:19] if is_again else time if day == last[0] else day)
+        last = day, time
         changes.append(_sign(point.change))
     title = f"{name}: {metric} of each run, with 95% CI"
-    return trend(title, drawn, names, changes, say_y=lambda value: figure(value, metric)), marks.figures
+    # Values of a score may be shares; those of money and time never are.
+    is_share = find_metric(metric).unit == "share" if metric in METRICS else None
+    say = partial(figure, metric=metric)
+    return trend(title, drawn, names, changes, say_y=say, is_share=is_share), marks.figures
 
 
 def _against(contrast: Contrast | None) -> str:

@@ -289,7 +289,7 @@ def ratio(
         return replace(about, note=note, needs=FEWEST_TYPICAL)
     if not se:
         note = "The ratio is the same in every task (imported constants?): no interval."
-        return replace(about, note=note)
+        return replace(about, note=note, spread=0.0)
     spread = se * math.sqrt(tasks)
     about = replace(
         about,

@@ -34,6 +34,8 @@ const metricTitle = (metric) => NAMES[metric] || visible(metric.replace(/^(score
 const isOfAnyRun = (gate) => Object.keys(NAMES).some((name) => gate.trim().startsWith(name));
 let latestRequest = 0;
 let comparison = null;
+/** Whether the details of the differences are open. */
+let isDetailed = false;
 /** Progress of reading the items of large runs. */
 let reading = null;
 
@@ -234,21 +236,35 @@ function show() {
   const metrics = [...new Set(comparison.contrasts.map((each) => each.metric))];
   if (!metrics.includes(detail.metric)) detail.metric = metrics[0] || "";
   const candidates = comparison.groups.slice(1);
-  if (!candidates.includes(detail.candidate)) detail.candidate = candidates[0] || "";
+  // Of several candidates, one that differs.
+  const differing = comparison.contrasts.find((each) => each.isSignificant && each.metric === detail.metric)?.candidate;
+  if (!candidates.includes(detail.candidate)) detail.candidate = differing || candidates[0] || "";
   const plots = comparison.charts.map((chart) => {
     const marks = chart.marks.map((mark) => ({ ...mark, opens: true }));
     return chartCard({ ...chart, marks, caption: metricTitle(chart.caption) }, { open: (mark) => lookAt(chart.caption, mark.label, "all") });
   });
+  const [first, ...others] = plots;
   const parts = [
     headline(),
-    el("section", { "aria-labelledby": "plots-title" }, el("h2", { id: "plots-title", class: "unseen" }, "Differences"), el("div", { class: "charts" }, plots)),
-    notices(),
+    el("section", { "aria-labelledby": "plots-title" }, el("h2", { id: "plots-title", class: "unseen" }, "Differences"), el("div", { class: "charts" }, first)),
     metricChips(),
     findings(),
+    notices(),
+    el("details", { class: "compare-details", open: isDetailed, ontoggle: ({ target }) => (isDetailed = target.open) }, el("summary", {}, "Details of each difference"), el("div", { class: "stack" }, inWords(), others.length ? el("div", { class: "charts" }, others) : null)),
     gatesSection(comparison, { add: addGate, remove: removeGate }),
     disagreements(metrics, candidates),
   ];
   byId("result").replaceChildren(el("div", { class: "stack result" }, parts.filter(Boolean)));
+}
+
+/** Each difference in a sentence, with what limits it. */
+function inWords() {
+  const several = comparison.groups.length > 2;
+  const line = (each) => [
+    el("dt", {}, metricTitle(each.metric), several ? `, ${visible(each.candidate)}` : null),
+    el("dd", {}, visible(each.text), each.unpaired ? el("span", { class: "soft" }, ` ${plural(each.unpaired, "unpaired task")} excluded.`) : null, each.difference ? each.remarks.map((remark) => el("span", { class: "soft" }, ` ${visible(remark)}.`)) : null),
+  ];
+  return el("dl", { class: "in-words" }, comparison.contrasts.flatMap(line));
 }
 
 function headline() {
@@ -316,8 +332,7 @@ function toggle(metric, selected) {
 function finding(each) {
   const mark = { higher: "↑", lower: "↓" }[each.finding] || "";
   const kind = each.isBetter === null ? (each.isSignificant ? "s-running" : "s-queued") : each.isBetter ? "s-success" : "s-fail";
-  if (each.difference && each.difference.low === 0 && each.difference.high === 0) return el("span", { class: "status s-queued" }, "no difference");
-  const words = each.isSignificant ? (each.isBetter === null ? each.finding : each.isBetter ? "better" : "worse") : each.difference && each.difference.low !== null ? "not significant" : "not enough data";
+  const words = each.isBetter === null ? each.finding : each.isBetter ? "better" : "worse";
   return el("span", { class: `status ${kind}` }, `${words} ${mark}`.trim());
 }
 
@@ -329,13 +344,12 @@ function findings() {
     open: (each) => lookAt(each.metric, each.candidate),
     columns: [
       { key: "metric", title: "Metric", class: "col-metric", cell: (each) => el("b", { title: each.metric }, metricTitle(each.metric)) },
+      { key: "finding", title: "Result", class: "col-finding", cell: finding },
       ...(several ? [{ key: "candidate", title: "Candidate", class: "col-candidate", cell: (each) => el("span", {}, breakable(each.candidate)) }] : []),
       { key: "baseline", title: several ? "Baseline" : visible(comparison.groups[0]), numeric: true, class: "col-mean", cell: (each) => mean(each, each.baseline, each.baselineMean) },
       { key: "value", title: several ? "Mean" : visible(comparison.groups[1] || ""), numeric: true, class: "col-mean", cell: (each) => mean(each, each.candidate, each.candidateMean) },
       { key: "difference", title: "Difference", numeric: true, class: "col-difference", cell: (each) => el("b", {}, each.difference ? behind(each, each.difference.text) : "–") },
-      { key: "interval", title: "95% CI", numeric: true, class: "col-interval", cell: (each) => (each.difference && each.difference.low !== null ? each.difference.interval : el("span", { class: "soft" }, "not enough data")) },
-      { key: "finding", title: "Result", class: "col-finding", cell: finding },
-      { key: "words", title: "Summary", class: "col-words", cell: (each) => el("span", {}, visible(each.text), each.unpaired ? el("span", { class: "soft" }, ` ${plural(each.unpaired, "unpaired task")} excluded.`) : null, each.difference ? each.remarks.map((remark) => el("span", { class: "soft" }, ` ${visible(remark)}.`)) : null) },
+      { key: "interval", title: "95% CI", numeric: true, class: "col-interval", cell: (each) => (each.difference ? each.difference.interval : el("span", { class: "soft" }, "not enough data")) },
     ],
   });
   table.show(comparison.contrasts);
