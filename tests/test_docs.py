@@ -19,6 +19,7 @@ from proctor.cli.main import COMMANDS
 from proctor.config import read_config
 from proctor.dialogue import steps
 from proctor.evaluators.criteria import rubric_names
+from proctor.job import plan_schema
 from proctor.jobs.coding.job import JOB as CODING
 from proctor.jobs.coding.job import read_plan
 from proctor.jobs.dialogue.plan import read_simulation
@@ -93,7 +94,7 @@ DIALOGUE_NAMES = (*CONFIG_KEYS, *RoleFile.model_fields, *steps.KINDS, *Roles().n
 STATES = (*evaluation.TERMINAL, evaluation.PENDING, evaluation.IN_PROGRESS)
 MENTIONED: dict[str, tuple[Callable[[], Iterable[str]], str, Callable[[], str]]] = {
     "commands": (lambda: COMMANDS, "## proctor {}\n", lambda: _text("docs/commands.md")),
-    "keys of a plan": (lambda: _plan_keys(CODING.schema()), "`{}`", lambda: _text("docs/plans.md")),
+    "keys of a plan": (lambda: _plan_keys(plan_schema(CODING)), "`{}`", lambda: _text("docs/plans.md")),
     "reasons": (_reasons, "`{}`", lambda: _text("docs/record.md")),
     "runners": (lambda: RUNNERS, "`{}`", lambda: _part("docs/record.md", "\n| `runner` |", "\n")),
     "extras": (_extras, "`{}`", lambda: _part("README.md", "## Install", "\n## ")),

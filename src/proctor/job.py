@@ -1,13 +1,13 @@
 """The contract of a job: how one kind of plan is read, checked and expanded, and what follows its items.
 
 A job is one package in `jobs/`. `batch/lifecycle.py` drives every job through the same order of events and
-compares no job names. What differs between jobs is in three classes: `Job`, `JobPlan` and `JobFiles`.
+compares no job names. What differs between jobs is in three classes: `Job`, `JobPlan` and `RunHooks`.
 """
 
 import re
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 # Pydantic describes the states of stop rules over HTTP; those of `typing` only since Python 3.12.
 from proctor.context import ModelOptions, RunContext, WorkerContext
-from proctor.errors import NotFound, UsageError
+from proctor.errors import UsageError
 from proctor.formatting import snake_case
 from proctor.frozen import fast_init
 from proctor.item import Item
@@ -23,8 +23,8 @@ from proctor.json_values import without_none
 from proctor.models import ModelRouter
 from proctor.runner import Outcome
 from proctor.stop_rule import StopRule
-from proctor.store import Resource, RetrySelection, Store
-from proctor.store.tables import BatchRow, ItemRow
+from proctor.store import Resource, RetrySelection
+from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -145,8 +145,6 @@ class Starter:
     """Overrides it needs, named as `make_overrides` reads them."""
 
 
-SCHEMA = "https://json-schema.org/draft/2020-12/schema"
-"""The dialect of schemas."""
 RUN_ID = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 
 
@@ -176,9 +174,6 @@ def check_limits(*, concurrency: object = None, budget_usd: object = None) -> No
 class JobPlan:
     """One plan of a job, checked by itself. Subclasses fill in what differs."""
 
-    derived_fields: frozenset[str] = frozenset()
-    """Item fields that only repeat others: never a reason why an item is new."""
-
     @property
     def run_id(self) -> str:
         """The run id the plan sets; empty: a new one is made."""
@@ -191,13 +186,9 @@ class JobPlan:
 
     @property
     def concurrency(self) -> int:
-        """Maximum items in parallel."""
-        return 1
-
-    @property
-    def workers(self) -> int | None:
-        """How many processes execute its items; None: as many as are worth it."""
-        return None
+        """Maximum items in parallel, as the columns have it."""
+        concurrency = self.columns().get("concurrency")
+        return concurrency if isinstance(concurrency, int) else 1
 
     @property
     def stop_rule(self) -> StopRule | None:
@@ -208,21 +199,18 @@ class JobPlan:
         """An error about the plan's setting at `path`, with its place where the plan is a file."""
         return error
 
-    @property
-    def imported_ids(self) -> Collection[str] | None:
-        """Items whose results a new run begins with; None: it begins with none."""
-        return None
+    def begin_run(self, run_id: str, ctx: RunContext) -> "NewRun":
+        """Prepare a new run of the plan, called `run_id`; empty: a name that is new. What depends on the run,
+        such as its output folder, is created here; its row in the store afterward.
 
-    def for_new_run(self, run_id: str) -> "JobPlan":  # noqa: ARG002
-        """The plan with what depends on its run, such as the output folder, which is created here.
-
-        Raises `UsageError` when that is not possible; the run is created afterward.
+        Raises `UsageError` when that is not possible.
         """
-        return self
+        name = run_id or f"run-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        return NewRun(run_id=name, plan=self)
 
-    def for_run(self, batch: BatchRow, ctx: RunContext) -> "JobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> "ResumedPlan":  # noqa: ARG002
         """The plan with what depends on its run, to extend an earlier one."""
-        return self
+        return ResumedPlan(plan=self)
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
@@ -231,10 +219,6 @@ class JobPlan:
     def columns(self) -> Mapping[str, object]:
         """The columns of the batch row that record the plan and its options."""
         return {}
-
-    def is_unchanged(self, batch: BatchRow) -> bool:  # noqa: ARG002
-        """Whether a run was made from exactly this plan, so that it need not be extended."""
-        return False
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:  # noqa: ARG002
         """Preflight check: raise `PlanError` or `UsageError` with everything the plan names that is missing;
@@ -255,14 +239,36 @@ class JobPlan:
         return iter(())
 
 
-class JobFiles:
-    """What a job keeps beside the store: called by the driver, in order, one call at a time.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run of a plan that is about to start."""
 
-    The store is the truth; files follow it after each commit. This base class keeps no files.
+    run_id: str
+    plan: JobPlan | None
+    """The plan with what depends on the run. None: the run is in the store already, its items are added by
+    `RunHooks.begin`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumedPlan:
+    """A plan that extends an earlier run."""
+
+    plan: JobPlan
+    is_unchanged: bool = False
+    """Whether the run was made from exactly this plan, so that it need not be extended."""
+    derived_fields: frozenset[str] = frozenset()
+    """Item fields that only repeat others: never a reason why an item is new."""
+
+
+class RunHooks:
+    """What a job adds to a run: called by the driver, in order, one call at a time.
+
+    The store is the truth; files follow it after each commit. This base class adds nothing.
     """
 
-    follows_steps: ClassVar[bool] = False
-    """Whether `step_finished` is called."""
+    def implements(self, method: str) -> bool:
+        """Whether a method is not the default of this class, so that it is worth calling."""
+        return getattr(type(self), method) is not getattr(RunHooks, method)
 
     def begin(self, *, resumed: bool) -> BatchEnd | None:  # noqa: ARG002
         """Bring the output in sync with the store before the first item starts.
@@ -282,34 +288,35 @@ class JobFiles:
         """Bring the output in sync at the end; members the run's summary gets in addition."""
         return {}
 
+    def checkpoint(self, item_id: str) -> object | None:  # noqa: ARG002
+        """The checkpoint at which an item that was attempted before resumes; None: it starts over.
 
-NO_FILES = JobFiles()
+        It must be possible to pickle it.
+        """
+        return None
+
+    def ground_truth(self) -> "FindReference | None":
+        """Finds the ground truth of the sessions that items evaluate; None: there is none."""
+        return None
 
 
-class Job:
-    """One kind of plan. Implementations are `jobs/NAME/job.py`, each with an instance called `JOB`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """How commands and pages show the runs of a job."""
 
-    name: ClassVar[str]
-    """As in the store."""
-    title: ClassVar[str]
-    noun: ClassVar[str] = "item"
+    noun: str = "item"
     """What one of its items is called in messages."""
-    plan_model: ClassVar["type[BaseModel] | None"] = None
-    """The model of a plan's text, for its schema and to recognize it. None: its runs come from elsewhere and
-    can be neither started nor resumed."""
-    overrides: ClassVar[Any]
-    """Frozen dataclass of the settings that command line, page, HTTP and library share: `overrides_of` makes
-    it from the settings of `plan_model` that are marked as flags."""
-    starters: ClassVar[Sequence[Starter]] = ()
-    is_comparison: ClassVar[bool] = True
+    is_comparison: bool = True
     """Whether runs tell which model, or agent, is best: pages say who leads, and what would decide it."""
-    evaluates_sessions: ClassVar[bool] = False
-    """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
-    speakers: ClassVar[Sequence[str]] = ()
+    analysis_title: str = ""
+    """The name of the link to the analysis of a run; empty: the job has none."""
+    speakers: Sequence[str] = ()
     """The roles in its transcripts, each shown on a side of its own; empty: prompt, model and tools."""
-    column_titles: ClassVar[Mapping[str, str]] = {}
+    steps_are_turns: bool = False
+    """Whether the steps of its sessions are turns."""
+    column_titles: Mapping[str, str] = field(default_factory=dict)
     """Titles of item columns that differ from those of other jobs, by key: `prompt`, `factor:model`."""
-    item_columns: ClassVar[Sequence[str]] = (
+    item_columns: Sequence[str] = (
         "status",
         "repo",
         "prompt",
@@ -321,23 +328,44 @@ class Job:
         "costUsd",
     )
     """Columns of its lists of items, by key. `factor:*` and `score:*`: all; empty ones are left out."""
-    narrow_item_columns: ClassVar[Sequence[str]] = ("status", "prompt", "seconds")
+    narrow_item_columns: Sequence[str] = ("status", "prompt", "seconds")
     """The same on a phone."""
 
-    def implements(self, method: str) -> bool:
-        """Whether the job has a method of its own in place of the default of this class."""
-        return getattr(type(self), method) is not getattr(Job, method)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocuments:
+    """What a job has to say of a run, besides what is said of every run; None: nothing. Each is made when it
+    is called."""
+
+    report: "Callable[[], Document] | None" = None
+    results: "Callable[[], Document | None] | None" = None
+    """The results so far, as the page of the run shows them; the call returns None while there are none."""
+    analysis: Callable[[], str] | None = None
+    """One HTML page. Raises `NotFound` or `UsageError` while there is nothing to analyze."""
+
+
+class Job:
+    """One kind of plan. Implementations are `jobs/NAME/job.py`, each with an instance called `JOB`."""
+
+    name: ClassVar[str]
+    """As in the store."""
+    title: ClassVar[str]
+    plan_model: ClassVar["type[BaseModel] | None"] = None
+    """The model of a plan's text, for its schema and to recognize it. None: its runs come from elsewhere and
+    can be neither started nor resumed."""
+    overrides: ClassVar[Any]
+    """Frozen dataclass of the settings that command line, page, HTTP and library share: `overrides_of` makes
+    it from the settings of `plan_model` that are marked as flags."""
+    starters: ClassVar[Sequence[Starter]] = ()
+    evaluates_sessions: ClassVar[bool] = False
+    """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
+    view: ClassVar[RunView] = RunView()
 
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a text only plans of this job have; 0: it is not one."""
         # Not the schema, which takes a hundredth of a second to make.
         fields = self.plan_model.model_fields.items() if self.plan_model else ()
         return len(top_level_keys(text) & {field.alias or name for name, field in fields})
-
-    def schema(self) -> Mapping[str, object]:
-        """JSON Schema of a plan; nothing is valid where there are none."""
-        model = self.plan_model
-        return {"$schema": SCHEMA, **model.model_json_schema()} if model else {"not": {}}
 
     def read(self, source: PlanText, overrides: Any, ctx: RunContext) -> JobPlan:
         """Read and check a plan. Raises `PlanError` with every problem; starts nothing."""
@@ -349,7 +377,10 @@ class Job:
         Raises `UsageError` when there is none.
         """
         plan = self.read(source, overrides, ctx)
-        earlier = str(ctx.store.read.batch(run_id, ctx.now())["runId"]) if run_id else self.earlier(plan, ctx)
+        if run_id := run_id or plan.run_id:
+            return ReadPlan(job=self, plan=plan, earlier=ctx.store.read.batch(run_id, ctx.now())["runId"])
+        path, digest = (str(plan.columns().get(name) or "") for name in ("planPath", "planDigest"))
+        earlier = ctx.store.read.batch_of_plan(path, digest)
         if earlier is None:
             raise UsageError(
                 "there is no earlier run of this plan to resume\nRun it without --resume, or name the run."
@@ -360,38 +391,12 @@ class Job:
         """The plan of a run, from its row in the store alone, to resume it."""
         raise NotImplementedError
 
-    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
-        """The run that resuming this plan without a name means; None: there is none."""
-        return None
-
-    def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
-        """A name for a new run of a plan that sets none."""
-        return f"run-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-    def open(self, plan: JobPlan, ctx: RunContext) -> str | None:  # noqa: ARG002
-        """Create a run whose items `files.begin` adds later, and return its id.
-
-        None, as in most jobs: the run is created with the columns and items of the plan.
-        """
-        return None
-
     def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:  # noqa: ARG002
         """The finished items that resuming a run executes again, of those that were asked for.
 
         Raises `UsageError` for a run that has nothing left to do, if the job refuses to resume it.
         """
         return retry
-
-    def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:  # noqa: ARG002
-        """The checkpoint at which an item that was attempted before resumes; None: it starts over.
-
-        It must be possible to pickle it. Steps of sessions are turns where a job has checkpoints.
-        """
-        return None
-
-    def ground_truth(self, run_id: str, store: Store) -> "FindReference | None":  # noqa: ARG002
-        """Finds the ground truth of the sessions that items evaluate; None: there is none."""
-        return None
 
     def attempts(
         self,
@@ -403,31 +408,13 @@ class Job:
         """Dependencies of the attempts of a run."""
         return ctx.attempts(models)
 
-    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> JobFiles:  # noqa: ARG002
-        """The files a run keeps beside the store."""
-        return NO_FILES
+    def hooks(self, plan: JobPlan, run_id: str, ctx: RunContext) -> RunHooks:  # noqa: ARG002
+        """What the job adds to a run while it is executed, such as files."""
+        return RunHooks()
 
-    def report(self, run_id: str, ctx: RunContext) -> "Document | None":  # noqa: ARG002
-        """The report of a run; None: the report that every run has."""
-        return None
-
-    analysis_title: ClassVar[str] = "Open analysis"
-    """The name of the link to `analysis`."""
-
-    def analysis(self, run_id: str, ctx: RunContext) -> str:  # noqa: ARG002
-        """The analysis of a run, besides the report that every run has, as one HTML page.
-
-        Raises `NotFound` or `UsageError` while there is nothing to analyze.
-        """
-        raise NotFound("this job has no analysis\nSee the report of the run.")
-
-    def results_view(self, run_id: str, ctx: RunContext) -> "Document | None":  # noqa: ARG002
-        """The results of a run so far, as the page of the run shows them; None: those that every run has."""
-        return None
-
-    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]] | None:  # noqa: ARG002
-        """The turns of an item over all of its attempts, as plain data; None: the job has no turns."""
-        return None
+    def documents(self, run_id: str, ctx: RunContext) -> RunDocuments:  # noqa: ARG002
+        """What the job has to say of a run."""
+        return RunDocuments()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,6 +427,8 @@ class ReadPlan:
     """The run that it extends and resumes; empty: a new run."""
     run_id: str = ""
     """Name of the new run; empty: the plan's own, or a new one."""
+    imported_ids: Collection[str] | None = None
+    """Items whose results the new run begins with; None: it begins with none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,6 +490,16 @@ def nearest(names: Iterable[str], known: Collection[str]) -> str:
     return f"Did you mean {' and '.join(f'`{name}`' for name in meant)}? " if meant else ""
 
 
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+"""The dialect of schemas."""
+
+
+def plan_schema(job: Job) -> Mapping[str, object]:
+    """JSON Schema of the plans of a job; nothing is valid where there are none."""
+    model = job.plan_model
+    return {"$schema": SCHEMA, **model.model_json_schema()} if model else {"not": {}}
+
+
 def top_level_keys(text: str) -> set[str]:
     """The keys at the top of a YAML text, however unfinished it is."""
     return set(re.findall(r"^([A-Za-z_][\w-]*)\s*:", text, re.MULTILINE))
@@ -511,12 +510,6 @@ class StoredPlan(JobPlan):
     """The plan of a run that resumes from the store alone: its items exist already."""
 
     options: ModelOptions = field(default_factory=ModelOptions)
-    worker_count: int | None = None
-
-    @property
-    def workers(self) -> int | None:
-        """How many processes execute its items; None: as many as are worth it."""
-        return self.worker_count
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""

@@ -4,13 +4,24 @@ import json
 
 import pytest
 
+from proctor.api.reports import make_analysis
+from proctor.bootstrap import open_context
 from proctor.errors import NotFound, UsageError
-from proctor.job import make_overrides
+from proctor.job import RunDocuments, make_overrides
 from proctor.jobs import find_job, job_of_run, jobs
 
 
-def test_jobs_with_an_analysis_of_their_own():
-    assert {job.name for job in jobs() if job.implements("analysis")} == {"benchmark", "dialogue", "scenario"}
+@pytest.fixture
+def ctx(tmp_path):
+    with open_context(home=str(tmp_path)) as context:
+        yield context
+
+
+def test_jobs_with_an_analysis_of_their_own(ctx):
+    ctx.store.create_batch({"runId": "run", "createdAt": "2026", "job": "x", "status": "running"}, [])
+    jobs_with_title = {job.name for job in jobs() if job.view.analysis_title}
+    assert jobs_with_title == {job.name for job in jobs() if job.documents("run", ctx).analysis}
+    assert jobs_with_title == {"benchmark", "dialogue", "scenario"}
 
 
 @pytest.mark.parametrize("job", ["coding", "benchmark", "scenario", "dialogue", "evaluation"])
@@ -19,14 +30,14 @@ def test_the_names_of_a_setting_that_jobs_call_differently_are_one(job, name):
     assert make_overrides(find_job(job), {name: 2.5}) == make_overrides(find_job(job), {"budget_limit": 2.5})
 
 
-def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every_run_has(proctor_store):
-    job = job_of_run("translation")
+def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every_run_has(ctx):
+    ctx.store.create_batch(
+        {"runId": "run", "createdAt": "2026", "job": "translation", "status": "running"}, []
+    )
 
-    assert not job.implements("analysis")
-    assert job.report("run-1", None) is None
-    assert job.turns({}, proctor_store) is None
+    assert job_of_run("translation").documents("run", ctx) == RunDocuments()
     with pytest.raises(NotFound, match="this job has no analysis"):
-        job.analysis("run-1", None)
+        make_analysis(ctx, "run")
     with pytest.raises(NotFound, match="there is no job translation"):
         find_job("translation")
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import UsageError
+from proctor.job import plan_schema
 from proctor.jobs.coding.plan import Overrides
 from proctor.jobs.dialogue.world import read_policy, read_tasks, read_tools, read_world
 from proctor.jobs.evaluation.prepare import stored_dataset
@@ -82,7 +83,7 @@ def test_an_imported_run_has_no_plan() -> None:
     job = ImportedJob()
     with pytest.raises(UsageError, match="an imported run has no plan"):
         job.read(None, None, None)  # type: ignore[arg-type]
-    assert job.schema() == {"not": {}}
+    assert plan_schema(job) == {"not": {}}
 
 
 # Estimates of scenarios

@@ -95,7 +95,7 @@ def _without_config(
     ctx: RunContext, overrides: DialogueOverrides, *, resume: bool, caller: str = ""
 ) -> ReadPlan:
     plan = JOB.read_overrides(overrides, ctx, caller=caller)
-    return ReadPlan(job=JOB, plan=plan, earlier=JOB.earlier(plan, ctx) or "" if resume else "")
+    return ReadPlan(job=JOB, plan=plan, earlier=JOB.earlier(plan, ctx) if resume else "")
 
 
 LEVELS = ("session", "turn")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from proctor.job import Job
+from proctor.job import Job, plan_schema
 from proctor.jobs import FIRST, find_job, job_names, jobs, recognize
 from proctor.json_values import JsonObject
 
@@ -28,7 +28,7 @@ def schema_text(job: str) -> str:
 def generated_schema(job: str) -> str:
     """The schema of a job's plans, from its models."""
     implementation = find_job(job)
-    document = {**implementation.schema(), "title": f"Proctor: {implementation.title}"}
+    document = {**plan_schema(implementation), "title": f"Proctor: {implementation.title}"}
     return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -7,7 +7,7 @@ import json
 
 from proctor.api.deprecated import OLD_NAMES_OF_REPORTS, with_old_names
 from proctor.context import RunContext
-from proctor.errors import UsageError
+from proctor.errors import NotFound, UsageError
 from proctor.jobs import job_of_run
 from proctor.report import as_markdown
 from proctor.report.render import document_html
@@ -43,15 +43,18 @@ def make_report(ctx: RunContext, scope: Scope, format_: str) -> str:
 def make_analysis(ctx: RunContext, run_id: str) -> str:
     """The analysis of a run in HTML. Raises `NotFound` if its job has none."""
     batch = ctx.store.read.batch(run_id, ctx.now())
-    return job_of_run(batch["job"]).analysis(batch["runId"], ctx)
+    analysis = job_of_run(batch["job"]).documents(batch["runId"], ctx).analysis
+    if analysis is None:
+        raise NotFound("this job has no analysis\nSee the report of the run.")
+    return analysis()
 
 
 def _page(ctx: RunContext, scope: Scope, format_: str) -> str:
     render = as_markdown.render if format_ == "md" else document_html
     if scope.run_id:
         job = job_of_run(ctx.store.read.batch(scope.run_id, ctx.now())["job"])
-        if (document := job.report(scope.run_id, ctx)) is not None:
-            return render(document)
+        if (report := job.documents(scope.run_id, ctx).report) is not None:
+            return render(report())
     # Loads numpy, which reports of jobs may not need.
     from proctor.report.run_report import run_report
 

@@ -234,8 +234,8 @@ class ResultsOfRuns:
         from proctor.report.result_sections import change_finder, general_view
 
         read, run_id = self._ctx.store.read, batch["runId"]
-        job = job_of_run(batch["job"])
-        view = job.results_view(run_id, self._ctx)
+        results = job_of_run(batch["job"]).documents(run_id, self._ctx).results
+        view = results() if results else None
         if view is None:
             view = general_view(self._results.of(run_id), change_finder(read, run_id))
         if batch["status"] == RUNNING and view.sections:
@@ -333,7 +333,7 @@ class _Decisions:
 
     def factor(self, batch: BatchRow) -> str:
         """What a run compares: its models, else its agents, if they vary and are few enough to compare."""
-        if not job_of_run(batch["job"]).is_comparison:
+        if not job_of_run(batch["job"]).view.is_comparison:
             return ""
         pairs = stored_items.agent_model_counts(self._ctx.store.read, batch["runId"])
         levels = {"agent": {row["agent"] for row in pairs}, "model": {row["model"] for row in pairs}}

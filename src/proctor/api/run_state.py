@@ -352,7 +352,7 @@ class RunDetailsCache:
             agents_and_models=agents_and_models,
             mocks=stand_ins(aggregates.mock_sessions(aggregates.select(read, Scope(run_id=run_id)))),
             factors=factors,
-            has_analysis=job_of_run(batch["job"]).implements("analysis"),
+            has_analysis=bool(job_of_run(batch["job"]).view.analysis_title),
         )
 
 

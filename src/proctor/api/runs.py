@@ -129,7 +129,7 @@ class DryRun:
 
 def dry_run(ctx: RunContext, read: ReadPlan, *, retry: RetrySelection = UNFINISHED) -> DryRun:
     """Check everything that a plan names, and predict its run; writes nothing and calls no model."""
-    preview = lifecycle.preview(read.plan, ctx, run_id=read.earlier)
+    preview = lifecycle.preview(read.plan, ctx, run_id=read.earlier, imported_ids=read.imported_ids)
     estimate = read.plan.estimate(ctx)
     return DryRun(
         job=read.job,

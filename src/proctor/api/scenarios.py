@@ -88,7 +88,7 @@ def branch(
     point = find_branch_point(ctx.store, source)
     target = (output or _new_folder(ctx, f"{point.run.label}-branch")).absolute()
     plan = branch_plan(point, target, turn=turn, changes=parse_changes(changes), seed=seed)
-    return ReadPlan(job=JOB, plan=plan)
+    return ReadPlan(job=JOB, plan=plan, imported_ids=plan.imported_ids)
 
 
 def _new_folder(ctx: RunContext, name: str) -> Path:

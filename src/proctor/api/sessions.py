@@ -13,7 +13,7 @@ from proctor.batch.deletion import delete_sessions, imported_sessions
 from proctor.context import RunContext
 from proctor.errors import NotFound, ProctorError, UsageError
 from proctor.formatting import short, snake_case
-from proctor.item import RUNNING, STATUSES
+from proctor.item import RUNNING, SCENARIO, STATUSES
 from proctor.job import Job
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson, JsonMap, JsonObject
@@ -372,13 +372,20 @@ class RunSession(Record):
         """What kind of job recorded it."""
         return job_of_run(self._row["job"])
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether it is a session of a scenario."""
+        return self.item is not None and self.item.row["runner"] == SCENARIO
+
     def turns(self) -> Sequence[JsonMap]:
         """The turns of a scenario, including those that earlier attempts completed."""
         item = self.item
-        turns = self.kind.turns(item.row, self._store) if item else None
-        if turns is None:
+        if item is None or not self.has_turns:
             raise NotFound(f"session {self.id} has no turns\nOnly sessions of a scenario have.")
-        return turns
+        # Loads scenarios, which other sessions do not need.
+        from proctor.jobs.scenario.job import turns_of
+
+        return turns_of(item.row, self._store)
 
     def metric_charts(self) -> dict[str, str]:
         """Charts of its metrics over its steps, as SVG, by metric."""

@@ -36,7 +36,9 @@ class TaskHistory(CamelJson):
 
 def task_history(ctx: RunContext) -> list[TaskHistory]:
     """The results of every task, by its name."""
-    rows = task_results(ctx.store.read, [job.name for job in jobs() if "factor:task" in job.item_columns])
+    rows = task_results(
+        ctx.store.read, [job.name for job in jobs() if "factor:task" in job.view.item_columns]
+    )
     # Stable: the rows of a task stay the newest first.
     grouped = groupby(sorted(rows, key=lambda row: row["task"]), key=lambda row: row["task"])
     return [_history(task, list(results)) for task, results in grouped]

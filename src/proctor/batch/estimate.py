@@ -114,7 +114,7 @@ def forecast_plan(
 def remaining_work(plan: JobPlan, run_id: str, ctx: RunContext, retry: RetrySelection) -> Mapping[Work, int]:
     """The items of a plan that resuming a run would execute, by agent, model and task."""
     settled = settled_items(ctx.store.read, run_id, retry)
-    plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
+    plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx).plan
     return work_of(item for item in plan.items() if item.id not in settled)
 
 

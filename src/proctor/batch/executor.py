@@ -5,6 +5,7 @@ items that have not started are still queued.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -20,7 +21,8 @@ from proctor.context import RunContext
 from proctor.errors import Aborted, AgentNotStarted, AttemptError, Interrupted, StoreError, first_error
 from proctor.formatting import elapsed
 from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED
-from proctor.job import BatchEnd, ItemFinished, Job, JobFiles, JobPlan, StepFinished
+from proctor.job import BatchEnd, ItemFinished, Job, JobPlan, RunHooks, StepFinished
+from proctor.json_values import as_whole_number
 from proctor.models import ModelRouter
 from proctor.stop_rule import STOP_RULE, StopState, stop_lines
 from proctor.store import ItemFilter, Ownership, Store, ledger
@@ -125,7 +127,7 @@ class Executor:
         self._engine = engine
         self._workers = workers
         self._observer = observer
-        self._files: JobFiles
+        self._hooks: RunHooks
         self._stopping: StopMonitor | None = None
         """What decides when the run may stop early."""
         self._stop_reason: AttemptError | None = None
@@ -140,8 +142,8 @@ class Executor:
         `finished_at` is when a resumed run had ended; it stays so if no item is left to execute.
         """
         run_id, ctx = self._run_id, self._ctx
-        self._files = self._job.files(self._plan, run_id, ctx)
-        end = self._files.begin(resumed=resumed)
+        self._hooks = self._job.hooks(self._plan, run_id, ctx)
+        end = self._hooks.begin(resumed=resumed)
         totals = ctx.store.read.totals(run_id)
         has_work = totals["finished"] < totals["items"]
         if end is None:
@@ -168,7 +170,7 @@ class Executor:
                 end = self._end(host)
                 ended_at = None if has_work else finished_at
                 await asyncio.wrap_future(host.writer.submit(partial(self._close, host, end, ended_at)))
-        extra = self._files.finish(end)
+        extra = self._hooks.finish(end)
         summary = run_summary(ctx.store, ctx.store.read.batch(run_id, ctx.now()), ctx.now())
         if state := summary.get("stopWhen"):
             for line in stop_lines(state):
@@ -190,7 +192,7 @@ class Executor:
         run_id, ctx, models = self._run_id, self._ctx, self._models
         attempts = self._job.attempts(self._plan, run_id, ctx, models)
         models.get_ready()
-        processes = None if self._engine else _process_engine(self._workers, self._plan, run_id, ctx, models)
+        processes = None if self._engine else _process_engine(self._workers, run_id, ctx, models)
         engine = self._engine = self._engine or processes or LocalEngine()
         if self._stop_reason:
             engine.stop(self._stop_reason)
@@ -207,13 +209,13 @@ class Executor:
                 host = None
                 try:
                     host = DriverHost(
-                        self._job,
+                        self._hooks,
                         run_id,
                         ctx,
                         attempts,
                         writer,
                         watch=self._item_finished,
-                        watch_step=self._step_finished if self._files.follows_steps else None,
+                        watch_step=self._step_finished if self._hooks.implements("step_finished") else None,
                         stopping=self._stopping,
                     )
                     yield host, engine
@@ -229,11 +231,11 @@ class Executor:
                 models.recording.close()
 
     def _item_finished(self, item: ItemFinished) -> None:
-        self._write_files(partial(self._files.item_finished, item))
+        self._write_files(partial(self._hooks.item_finished, item))
         self._observer.item_finished(item)
 
     def _step_finished(self, step: StepFinished) -> None:
-        self._write_files(partial(self._files.step_finished, step))
+        self._write_files(partial(self._hooks.step_finished, step))
 
     def _write_files(self, follow: Callable[[], None]) -> None:
         try:
@@ -311,14 +313,14 @@ class Executor:
 
 def _process_engine(
     workers: int | None,
-    plan: JobPlan,
     run_id: str,
     ctx: RunContext,
     models: ModelRouter,
 ) -> "ProcessEngine | None":
     """The worker processes of a run, started; None: its items run in this process."""
-    concurrency = ctx.store.read.batch(run_id, ctx.now())["concurrency"]
-    requested = workers or plan.workers
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    concurrency = batch["concurrency"]
+    requested = workers or as_whole_number(json.loads(batch["optionsJson"]).get("workers")) or None
     if requested is None and ctx.functions:
         return None
     totals = ctx.store.read.totals(run_id)

@@ -20,7 +20,7 @@ from proctor.batch.queue import PAGE_SIZE, WorkItem, WorkQueue
 from proctor.context import People, RunContext, WorkerContext, people_of_run
 from proctor.errors import AgentNotStarted, NotFound, ProctorError
 from proctor.item import RUNNING
-from proctor.job import ItemFinished, Job, StepFinished
+from proctor.job import ItemFinished, RunHooks, StepFinished
 from proctor.json_values import JsonObject
 from proctor.models.rate_limits import PoolState
 from proctor.processes import undisturbed
@@ -149,7 +149,7 @@ class DriverHost:
 
     def __init__(
         self,
-        job: Job,
+        hooks: RunHooks,
         run_id: str,
         ctx: RunContext,
         context: WorkerContext,
@@ -181,7 +181,7 @@ class DriverHost:
         self.money_holders = {ctx.owner}
         """Workers that may have drawn money."""
         self._store = store
-        self._job = job
+        self._hooks = hooks
         self._run_id = run_id
         self._watch = watch
         self._last_steps: dict[str, StepFinished] = {}
@@ -190,11 +190,11 @@ class DriverHost:
         self._ctx = ctx
         self._pace = WriterPace(writer)
         self._limit_holders: set[str] = set()
-        sessions = SessionCache(store, job.ground_truth(run_id, store))
+        sessions = SessionCache(store, hooks.ground_truth())
         self.load_session = sessions.load
         self.queue = WorkQueue(
             self._load_page,
-            self._load_checkpoint if job.implements("checkpoint") else None,
+            self._load_checkpoint if hooks.implements("checkpoint") else None,
             stopping.wants if stopping else None,
             sessions.announce,
             self._may_start,
@@ -238,7 +238,7 @@ class DriverHost:
     async def _load_checkpoint(self, item_id: str) -> object | None:
         # The last attempt may have been made by this run: its rows must be committed.
         await self.committed()
-        return await asyncio.to_thread(self._job.checkpoint, self._run_id, item_id, self._store)
+        return await asyncio.to_thread(self._hooks.checkpoint, item_id)
 
     async def _may_start(self) -> None:
         await self._pace.caught_up()

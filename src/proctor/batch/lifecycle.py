@@ -1,12 +1,12 @@
 """The one order of events of a run: start, resume, preview and abort, for every job.
 
-read → preflight → create, or claim → clear leftovers → extend → `files.begin` → execute → `files.finish`.
+read → preflight → create, or claim → clear leftovers → extend → `begin` → execute → `finish`.
 The command line, the web server, the library and a detached process call these functions.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import QUEUED, RUNNING, Item
-from proctor.job import BatchChanges, Job, JobPlan, check_run_id
+from proctor.job import BatchChanges, Job, JobPlan, ResumedPlan, check_run_id
 from proctor.json_values import JsonMap
 from proctor.models import ModelRouter
 from proctor.stop_rule import STOP_RULE, StopRule
@@ -69,11 +69,13 @@ async def start(
     """
     rule = rule or plan.stop_rule
     models = _checked_models(plan, ctx, rule)
-    if opened := job.open(plan, ctx):
-        return await resume(job, opened, ctx, engine=engine, workers=workers, observer=observer)
-    run_id = run_id or plan.run_id or job.new_run_id(plan, ctx)
-    check_run_id(run_id)
-    plan = plan.for_new_run(run_id)
+    if run_id := run_id or plan.run_id:
+        check_run_id(run_id)
+    new = plan.begin_run(run_id, ctx)
+    run_id = new.run_id
+    if new.plan is None:
+        return await resume(job, run_id, ctx, engine=engine, workers=workers, observer=observer)
+    plan = new.plan
     items, resources = _in_order(plan, rule, ctx.store.read)
     async with _connected(engine, workers, ctx, models) as engine:
         create(
@@ -155,31 +157,29 @@ async def resume(
     if ctx.store.read.count_items(run_id, ItemFilter()) >= MANY_RESULTS:
         ctx.info("checking the signatures of its results")
     ctx.note_foreign_results([batch["runId"]])
-    plan = plan.for_run(batch, ctx) if plan else None
-    restored = plan or _restored(job, batch, ctx)
-    models = _checked_models(restored, ctx)
-    _check_rule(ctx.store.read, run_id, plan, retry)
+    resumed = plan.for_run(batch, ctx) if plan else None
+    plan = resumed.plan if resumed else _restored(job, batch, ctx)
+    models = _checked_models(plan, ctx)
+    _check_rule(ctx.store.read, run_id, resumed, retry)
     async with _connected(engine, workers, ctx, models) as engine:
         interrupted = ctx.store.resume_batch(run_id, ctx.owner, retry, ctx.now())
-        if plan is None:
+        if resumed is None:
             _note_sandbox(run_id, ctx)
         clear_leftovers(interrupted, ctx.home, ctx.settings.environment, ctx.note)
         if engine:
             engine.add_lost(interrupted)
-        ctx.store.change(batches.add_resources, run_id, restored.resources())
-        if plan is not None and not plan.is_unchanged(ctx.store.read.batch(run_id, ctx.now())):
+        ctx.store.change(batches.add_resources, run_id, plan.resources())
+        if resumed is not None and not resumed.is_unchanged:
             # Most resumed runs have the plan that they began with.
             from proctor.batch.extend import extend
 
             extension = extend(
-                ctx.store, run_id, plan.columns(), plan.items(), derived_fields=plan.derived_fields
+                ctx.store, run_id, plan.columns(), plan.items(), derived_fields=resumed.derived_fields
             )
-            for sentence in extension.sentences(job.noun):
+            for sentence in extension.sentences(job.view.noun):
                 ctx.info(sentence)
         ctx.store.change(batches.change, run_id, changes.columns())
-        executor = Executor(
-            job, restored, run_id, ctx, models, engine=engine, workers=workers, observer=observer
-        )
+        executor = Executor(job, plan, run_id, ctx, models, engine=engine, workers=workers, observer=observer)
         finished_at = moment(batch["finishedAt"])
         return await executor.run(resumed=True, stops_early=changes.stops_early, finished_at=finished_at)
 
@@ -192,20 +192,20 @@ def _note_sandbox(run_id: str, ctx: RunContext) -> None:
 
 
 def _check_rule(
-    read: StoreReader, run_id: str, plan: JobPlan | None, retry: RetrySelection = UNFINISHED
+    read: StoreReader, run_id: str, resumed: ResumedPlan | None, retry: RetrySelection = UNFINISHED
 ) -> None:
     """Raise `UsageError` for what would make the intervals of a run with `stop_when` wrong.
 
     They hold because order, number of repeats, levels and goals were fixed before the first result.
     """
     has_rule = read.resource(run_id, STOP_RULE) is not None
-    rule = plan.stop_rule if plan else None
+    rule = resumed.plan.stop_rule if resumed else None
     if not has_rule and rule is None:
         return
     # Loads numpy, which no other run needs.
     from proctor.stats.stopping import is_same_rule, stored_rule
 
-    if plan is not None and not is_same_rule(rule, stored_rule(read, run_id)):
+    if resumed is not None and not is_same_rule(rule, stored_rule(read, run_id)):
         before = "another" if has_rule else "no"
         raise UsageError(
             f"`stop_when`: run {run_id} was started with {before} rule, and results are known by now\n"
@@ -217,11 +217,11 @@ def _check_rule(
             f"`stop_when`: run {run_id} stops early by its results, so failed items cannot be repeated: "
             "its intervals would be wrong\nRetry errors only (--retry-errors), or start a new run."
         )
-    if plan is None:
+    if resumed is None:
         return
     from proctor.batch.extend import diff
 
-    change = diff(read, run_id, plan.items(), derived_fields=plan.derived_fields)
+    change = diff(read, run_id, resumed.plan.items(), derived_fields=resumed.derived_fields)
     changes = []
     if change.added:
         changes.append(f"{plural(change.added, 'new item')} ({change.reasons_text('item')})")
@@ -246,8 +246,13 @@ def _restored(job: Job, batch: BatchRow, ctx: RunContext) -> JobPlan:
         ) from error
 
 
-def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
-    """Check a plan, and compute what it would change in a run; writes nothing."""
+def preview(
+    plan: JobPlan, ctx: RunContext, *, run_id: str = "", imported_ids: Collection[str] | None = None
+) -> Preview:
+    """Check a plan, and compute what it would change in a run; writes nothing.
+
+    `imported_ids`: items whose results a new run would begin with.
+    """
     models = ctx.models(plan.model_options(), records=False)
     try:
         remarks = (*_remarks(plan, ctx), *plan.check(models, ctx))
@@ -261,11 +266,12 @@ def preview(plan: JobPlan, ctx: RunContext, *, run_id: str = "") -> Preview:
     from proctor.batch.extend import diff, importing
 
     if run_id:
-        plan = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
-        _check_rule(ctx.store.read, run_id, plan)
-        extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=plan.derived_fields)
-    elif plan.imported_ids is not None:
-        extension = importing(plan.items(), plan.imported_ids)
+        resumed = plan.for_run(ctx.store.read.batch(run_id, ctx.now()), ctx)
+        plan = resumed.plan
+        _check_rule(ctx.store.read, run_id, resumed)
+        extension = diff(ctx.store.read, run_id, plan.items(), derived_fields=resumed.derived_fields)
+    elif imported_ids is not None:
+        extension = importing(plan.items(), imported_ids)
     return Preview(plan=plan, remarks=remarks, extension=extension)
 
 

@@ -493,7 +493,7 @@ def print_dry_run(
     print_items()
     print_remarks(expected)
     if extension and name:
-        _print_preview(extension, expected.job.noun, name)
+        _print_preview(extension, expected.job.view.noun, name)
     forecast.print()
     print_note(f"{summary} Dry run: nothing was started.")
     return output.SUCCEEDED

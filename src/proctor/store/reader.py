@@ -239,7 +239,8 @@ class StoreReader:
         """The newest batch made from this plan: the same file, or the same text."""
         return self.value(
             str,
-            'SELECT "runId" FROM "batches" WHERE "planPath" = ? OR "planDigest" = ? '
+            'SELECT "runId" FROM "batches" WHERE ("planPath" = ? AND "planPath" <> \'\') '
+            'OR ("planDigest" = ? AND "planDigest" <> \'\') '
             'ORDER BY "createdAt" DESC LIMIT 1',
             (plan_path, plan_digest),
         )

@@ -20,7 +20,7 @@ from proctor.api.deprecated import OLD_NAMES_OF_NOTES
 from proctor.api.launch import LaunchRequest, error_message, start_plan
 from proctor.context import EngineName, EngineOptions, RunContext
 from proctor.errors import PlanError, Problem, UsageError
-from proctor.job import Job, PlanText, make_overrides
+from proctor.job import Job, PlanText, make_overrides, plan_schema
 from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.source import MOST_BYTES
 from proctor.plan.yaml_loader import read_source
@@ -154,7 +154,9 @@ def router(site: AppState) -> APIRouter:
     )
     def list_jobs() -> list[JobKind]:
         return [
-            JobKind(name=job.name, title=job.title, overrides=_override_names(job), schema=dict(job.schema()))
+            JobKind(
+                name=job.name, title=job.title, overrides=_override_names(job), schema=dict(plan_schema(job))
+            )
             for job in plans.jobs_with_plans()
         ]
 
@@ -231,7 +233,7 @@ def _has_override(job: Job, name: str) -> bool:
         return True
     if name == "runId":
         # A job whose plans can name their run.
-        properties = job.schema().get("properties")
+        properties = plan_schema(job).get("properties")
         return isinstance(properties, Mapping) and name in properties
     try:
         make_overrides(job, {name: None})

@@ -96,6 +96,7 @@ def router(site: AppState) -> APIRouter:
             session_id=session.id,
             run_id=session.run_id or "",
             job=session.kind,
+            has_turns=session.has_turns,
         )
 
     @routes.get("/api/sessions/{session_id}", tags=["sessions"], summary="A session without its transcript")

@@ -226,7 +226,7 @@ async def test_a_folder_that_cannot_be_written_is_named(ctx: Any, tmp_path: Path
     plan.output = tmp_path / "out"
     done = await lifecycle.start(JOB, plan, ctx, run_id="other")
     assert (tmp_path / "out" / "noop_result.json").is_file()
-    assert "noop" in JOB.analysis(done.run_id, ctx)
+    assert "noop" in JOB.documents(done.run_id, ctx).analysis()
 
 
 def test_a_resumed_benchmark_has_the_options_of_the_run_where_nothing_else_is_named(tmp_path: Path) -> None:

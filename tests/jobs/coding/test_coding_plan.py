@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.errors import PlanError
 from proctor.item import Item
+from proctor.job import plan_schema
 from proctor.jobs.coding.job import JOB, CodingPlan, read_plan
 from proctor.jobs.coding.plan import Overrides
 from proctor.jobs.coding.schema import Entry
@@ -469,7 +470,7 @@ def test_no_plan_makes_anything_worse_than_a_plan_error(data):
 
 
 def test_the_json_schema_takes_what_the_plan_takes():
-    schema = JOB.schema()
+    schema = plan_schema(JOB)
     jsonschema.Draft202012Validator.check_schema(schema)
     checker = jsonschema.Draft202012Validator(schema)
     checker.validate(plan(SCHEMA_EXAMPLE).source.data)

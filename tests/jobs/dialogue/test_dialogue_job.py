@@ -42,7 +42,7 @@ def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
     words = "evaluators: [{name: asks, expect: {contains: most useful}}]\n"
     done = run(ctx, tmp_path, CONFIG + words)
 
-    chart, *rest = JOB.results_view(done.run_id, ctx).sections
+    chart, *rest = JOB.documents(done.run_id, ctx).results().sections
 
     assert chart.title == "asks by client and therapist"
     assert chart.caption.startswith("Mean of the finished dialogues of a combination; 95% CI: ")
@@ -51,19 +51,19 @@ def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
     assert first.items == {"factor": ["client=scripted", "therapist=eliza"]}
     assert (second.label, first.value, second.value) == ("scripted × scripted", 0.0, 1.0)
     assert [section.title for section in rest] == ["Distribution of asks"]
-    assert "asks by client and therapist" in JOB.analysis(done.run_id, ctx)
+    assert "asks by client and therapist" in JOB.documents(done.run_id, ctx).analysis()
 
 
 def test_without_scores_the_page_shows_the_turns_and_without_dialogues_nothing(ctx, tmp_path):
     done = run(ctx, tmp_path)
-    view = JOB.results_view(done.run_id, ctx)
+    view = JOB.documents(done.run_id, ctx).results()
     assert [section.title for section in view.sections] == ["num_turns by client and therapist"]
     assert [mark.value for mark in view.sections[0].marks] == [3.0, 3.0]
     ctx.store.create_batch({"runId": "new", "createdAt": "2026", "job": "dialogue", "status": "running"}, [])
 
-    assert not JOB.results_view("new", ctx).sections
+    assert not JOB.documents("new", ctx).results().sections
     with pytest.raises(UsageError, match="there is no finished dialogue yet\nThe analysis begins"):
-        JOB.analysis("new", ctx)
+        JOB.documents("new", ctx).analysis()
 
 
 def test_a_folder_of_results_is_named_for_the_time_and_never_written_over(ctx: Any, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ async def test_the_page_of_an_evaluation_has_averages_and_the_worst_results(desk
     assert (shown.item_count, shown.cost_usd, plan.concurrency) == (9, 0.0, 8)
     finished = await lifecycle.start(JOB, plan, desk.ctx)
 
-    averages, chart, *worst = JOB.results_view(finished.run_id, desk.ctx).sections
+    averages, chart, *worst = JOB.documents(finished.run_id, desk.ctx).results().sections
     assert [[cell.text for cell in row] for row in averages.rows] == [
         ["Builtin.Harmfulness", "0.333 (0.000 to 1.000)", "lower", "3", "–"],
         ["Builtin.Helpfulness", "0.610 (0.000 to 1.000)", "higher", "3", "–"],

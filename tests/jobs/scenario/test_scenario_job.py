@@ -21,7 +21,7 @@ from proctor.job import PlanText, make_overrides
 from proctor.jobs import recognize
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import ExperimentOverrides
-from proctor.jobs.scenario.job import JOB, find_branch_point
+from proctor.jobs.scenario.job import JOB, find_branch_point, turns_of
 from proctor.jobs.scenario.report import experiment_html, report_document
 from proctor.report import as_markdown
 from proctor.store import batches
@@ -362,7 +362,7 @@ async def test_a_run_branches_by_its_item_or_its_folder_and_shows_its_turns(ctx,
 
     assert by_item.changes == by_folder.changes == {"turns": 2}
     assert by_item.scenario_folder == by_folder.scenario_folder == folder / "out" / "base-scenario"
-    assert len(by_item.run.turns) == len(by_folder.run.turns) == len(JOB.turns(item, ctx.store)) == 2
+    assert len(by_item.run.turns) == len(by_folder.run.turns) == len(turns_of(item, ctx.store)) == 2
     for source, problem in (
         ("nobody", "there is no run nobody\nGive its folder, or the id that `proctor show` prints"),
         (str(folder), "holds no run\nGive a folder such as …/runs/var-001-run-001"),
@@ -376,14 +376,14 @@ async def test_a_run_branches_by_its_item_or_its_folder_and_shows_its_turns(ctx,
 
 async def test_the_page_and_the_analysis_of_an_experiment_need_its_folder(ctx, folder):
     result = await lifecycle.start(JOB, read(ctx, folder), ctx)
-    assert JOB.results_view(result.run_id, ctx) is not None
-    assert "Fee study" in JOB.analysis(result.run_id, ctx)
+    assert JOB.documents(result.run_id, ctx).results() is not None
+    assert "Fee study" in JOB.documents(result.run_id, ctx).analysis()
 
     (folder / "out").rename(folder / "moved")
 
-    assert JOB.results_view(result.run_id, ctx) is None
+    assert JOB.documents(result.run_id, ctx).results() is None
     with pytest.raises(NotFound, match="does not exist\nRestore it, or use the report"):
-        JOB.analysis(result.run_id, ctx)
+        JOB.documents(result.run_id, ctx).analysis()
     (folder / "out").write_text("")
     with pytest.raises(UsageError, match=r"cannot write to .*: File exists\nName another"):
         await lifecycle.start(JOB, read(ctx, folder), ctx, run_id="other")

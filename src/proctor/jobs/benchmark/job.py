@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from proctor.agents import find_agent
 from proctor.batch.preflight import (
@@ -27,7 +27,17 @@ from proctor.batch.preflight import (
 from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.errors import UsageError, WorkspaceError
 from proctor.item import Item, digest_of
-from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter
+from proctor.job import (
+    Job,
+    JobPlan,
+    NewRun,
+    PlanText,
+    ReadPlan,
+    ResumedPlan,
+    RunDocuments,
+    RunView,
+    Starter,
+)
 from proctor.jobs.benchmark.models import (
     EVERYTHING,
     BatchSettings,
@@ -364,18 +374,19 @@ class BenchmarkJobPlan(JobPlan):
             commits=commits_of(self.tasks, self._ctx.settings.user_environment),
         )
 
-    def for_new_run(self, run_id: str) -> "BenchmarkJobPlan":
-        """Create the folder of the results."""
+    def begin_run(self, run_id: str, ctx: RunContext) -> NewRun:
+        """Create the folder of the results. A new run is called `batch_<yyyymmdd_HHMMSS>`."""
+        run_id = run_id or new_run_id(ctx.store, ctx.now())
         self.output = _as_path(self.overrides.output) or self.output or RESULTS / run_id
         write_about(self.output, run_id, self._options())
-        return self
+        return NewRun(run_id=run_id, plan=self)
 
-    def for_run(self, batch: BatchRow, ctx: RunContext) -> "BenchmarkJobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> ResumedPlan:  # noqa: ARG002
         """The plan with the folder of an earlier run, unless another is set."""
         stored = json.loads(batch["optionsJson"]).get("output")
         output = _as_path(self.overrides.output) or self.output or _as_path(stored)
         self.output = output or RESULTS / batch["runId"]
-        return self
+        return ResumedPlan(plan=self)
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
@@ -453,8 +464,6 @@ class BenchmarkJob(Job):
 
     name = "benchmark"
     title = "Benchmark task"
-    analysis_title = "Open ranking"
-    noun = "run"
     plan_model = Header
     overrides = BenchmarkOverrides
     starters = (
@@ -462,18 +471,22 @@ class BenchmarkJob(Job):
             file="benchmark.md", title="Benchmark task", overrides={"models": "scripted/echo,scripted/ok"}
         ),
     )
-    item_columns: ClassVar = (
-        "status",
-        "factor:task",
-        "model",
-        "answer",
-        "score:*",
-        "repeat",
-        "seconds",
-        "toolCalls",
-        "costUsd",
+    view = RunView(
+        noun="run",
+        analysis_title="Open ranking",
+        item_columns=(
+            "status",
+            "factor:task",
+            "model",
+            "answer",
+            "score:*",
+            "repeat",
+            "seconds",
+            "toolCalls",
+            "costUsd",
+        ),
+        narrow_item_columns=("status", "factor:task", "model"),
     )
-    narrow_item_columns: ClassVar = ("status", "factor:task", "model")
 
     def recognizes(self, text: str) -> int:
         """More than any number of keys when a text is a Markdown task."""
@@ -515,15 +528,13 @@ class BenchmarkJob(Job):
         path = _as_path(options["taskPath"])
         is_there = path is not None and path.exists()
         task_set = read_task_set(path, _reading(overrides, ctx)) if path and is_there else TaskSet(tasks=())
-        return BenchmarkJobPlan(task_set, overrides, ctx, path=path).for_run(batch, ctx)
+        plan = BenchmarkJobPlan(task_set, overrides, ctx, path=path)
+        plan.for_run(batch, ctx)
+        return plan
 
     def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:  # noqa: ARG002
         """Errors too, always."""
         return replace(retry, errors=True)
-
-    def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:  # noqa: ARG002
-        """`batch_<yyyymmdd_HHMMSS>`, numbered when it is taken."""
-        return new_run_id(ctx.store, ctx.now())
 
     def attempts(
         self,
@@ -537,7 +548,7 @@ class BenchmarkJob(Job):
         attempts = ctx.attempts(models)
         return replace(attempts, environment={**plan.supply.variables, **attempts.environment})
 
-    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ResultFolder:
+    def hooks(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ResultFolder:
         """The result files and the comparison."""
         assert isinstance(plan, BenchmarkJobPlan) and plan.output
         return ResultFolder(
@@ -549,12 +560,17 @@ class BenchmarkJob(Job):
             imports_results=plan.imports_results,
         )
 
-    def analysis(self, run_id: str, ctx: RunContext) -> str:
-        """The leaderboard."""
-        from proctor.jobs.benchmark.leaderboard import compare
-        from proctor.jobs.benchmark.report import benchmark_html
+    def documents(self, run_id: str, ctx: RunContext) -> RunDocuments:
+        """The leaderboard is its analysis."""
 
-        return benchmark_html(compare(ctx.store.read, run_id, ctx.now()), {}, ctx.now())
+        def analysis() -> str:
+            # Loads numpy, which runs do not need.
+            from proctor.jobs.benchmark.leaderboard import compare
+            from proctor.jobs.benchmark.report import benchmark_html
+
+            return benchmark_html(compare(ctx.store.read, run_id, ctx.now()), {}, ctx.now())
+
+        return RunDocuments(analysis=analysis)
 
 
 JOB = BenchmarkJob()

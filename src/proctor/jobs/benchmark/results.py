@@ -20,7 +20,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.export.tables import write_csv
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, SUCCESS, TIMEOUT, UNCHECKED, shown_status
-from proctor.job import BatchEnd, ItemFinished, JobFiles
+from proctor.job import BatchEnd, ItemFinished, RunHooks
 from proctor.jobs.benchmark.leaderboard import BenchmarkRun, Leaderboard, ModelFigures, Ranking, compare
 from proctor.jobs.benchmark.report import benchmark_html, machine_info
 from proctor.json_values import JsonMap, JsonObject, as_datetime, maps_in, parse_json
@@ -74,7 +74,7 @@ HEADLESS = (
 )
 
 
-class ResultFolder(JobFiles):
+class ResultFolder(RunHooks):
     """The results of one benchmark as files."""
 
     def __init__(

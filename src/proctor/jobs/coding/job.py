@@ -30,7 +30,7 @@ from proctor.batch.preflight import (
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, PlanText, Starter, StoredPlan
+from proctor.job import Job, JobPlan, PlanText, ResumedPlan, Starter, StoredPlan
 from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
 from proctor.jobs.coding.plan import NO_OVERRIDES, Checker, Overrides
 from proctor.jobs.coding.schema import (
@@ -382,12 +382,6 @@ class CodingPlan(JobPlan):
         return self.overrides.concurrency or self.setting("concurrency") or DEFAULT_CONCURRENCY
 
     @property
-    def workers(self) -> int | None:
-        """Processes that share the work; None: as many as are worth it."""
-        workers: int | None = self.setting("workers")
-        return workers
-
-    @property
     def budget(self) -> float | None:
         """USD of the whole batch; None: no limit."""
         budget: float | None = self.setting("budget")
@@ -430,7 +424,7 @@ class CodingPlan(JobPlan):
             "notify": self.setting("notify"),
             **self.model_options().stored(),
             "folder": str(self.folder),
-            **({"workers": self.workers} if self.workers else {}),
+            **({"workers": workers} if (workers := self.setting("workers")) else {}),
         }
         return {
             "planPath": self.path,
@@ -443,9 +437,10 @@ class CodingPlan(JobPlan):
             "budgetUsd": self.budget,
         }
 
-    def is_unchanged(self, batch: BatchRow) -> bool:
-        """Whether a run was made from exactly this plan."""
-        return batch["planDigest"] == self.digest and self.overrides == NO_OVERRIDES
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> ResumedPlan:  # noqa: ARG002
+        """The plan, and whether the run was made from exactly this one."""
+        is_unchanged = batch["planDigest"] == self.digest and self.overrides == NO_OVERRIDES
+        return ResumedPlan(plan=self, is_unchanged=is_unchanged)
 
     def check(self, models: ModelRouter, ctx: RunContext) -> Sequence[str]:
         """Check that repositories, agents, programs, models, keys and prices exist."""
@@ -553,16 +548,8 @@ class CodingJob(Job):
         options = json.loads(batch["optionsJson"])
         folder = Path(options.get("folder") or Path(batch["planPath"]).parent)
         return StoredPlan(
-            worker_count=options.get("workers"),
             options=ModelOptions.restored(options, (folder, Path.cwd())),
         )
-
-    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
-        """The run the plan names, or the latest run of the same plan."""
-        assert isinstance(plan, CodingPlan)
-        if plan.run_id:
-            return str(ctx.store.read.batch(plan.run_id, ctx.now())["runId"])
-        return ctx.store.read.batch_of_plan(plan.path, plan.digest)
 
 
 JOB = CodingJob()

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
 
 from proctor.batch.preflight import check_evaluators, check_model
 from proctor.context import ModelOptions, RunContext, WorkerContext
@@ -19,7 +18,21 @@ from proctor.document import Document
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import Item
-from proctor.job import BatchEnd, ItemFinished, Job, JobFiles, JobPlan, PlanText, Starter, StoredPlan
+from proctor.job import (
+    BatchEnd,
+    ItemFinished,
+    Job,
+    JobPlan,
+    NewRun,
+    PlanText,
+    ReadPlan,
+    ResumedPlan,
+    RunDocuments,
+    RunHooks,
+    RunView,
+    Starter,
+    StoredPlan,
+)
 from proctor.jobs.dialogue.files import (
     SUMMARY,
     count_interrupted,
@@ -39,7 +52,7 @@ from proctor.json_values import JsonObject
 from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
 from proctor.stop_rule import StopRule, make_stop_rule
-from proctor.store import Resource, Store, batches
+from proctor.store import Resource, batches
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
 
@@ -47,9 +60,6 @@ from proctor.store.tables import BatchRow
 @dataclass(frozen=True, kw_only=True)
 class DialogueJobPlan(JobPlan):
     """A simulation with its paths."""
-
-    # The prompt only names the two roles.
-    derived_fields = frozenset({"prompt"})
 
     simulation: DialoguePlan
     path: str
@@ -84,7 +94,7 @@ class DialogueJobPlan(JobPlan):
         folder = self.simulation.config["output_dir"]
         return Path(folder).expanduser().resolve() if folder else None
 
-    def for_new_run(self, run_id: str) -> "DialogueJobPlan":  # noqa: ARG002
+    def begin_run(self, run_id: str, ctx: RunContext) -> NewRun:
         """Create the output folder, which must not have results."""
         folder = self.requested_output or self.default_output
         if (folder / SUMMARY).exists():
@@ -95,11 +105,12 @@ class DialogueJobPlan(JobPlan):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from error
-        return replace(self, output=folder)
+        return replace(super().begin_run(run_id, ctx), plan=replace(self, output=folder))
 
-    def for_run(self, batch: BatchRow, ctx: RunContext) -> "DialogueJobPlan":  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> ResumedPlan:  # noqa: ARG002
         """The plan in the folder of an earlier run."""
-        return replace(self, output=_output_of(batch))
+        # The prompt only names the two roles.
+        return ResumedPlan(plan=replace(self, output=_output_of(batch)), derived_fields=frozenset({"prompt"}))
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
@@ -191,7 +202,7 @@ SUMMARY_SECONDS = 1.0
 """Minimum time between two summaries while a simulation runs."""
 
 
-class DialogueFiles(JobFiles):
+class DialogueFiles(RunHooks):
     """One JSON file for each finished dialogue, and the summary."""
 
     def __init__(
@@ -240,6 +251,10 @@ class DialogueFiles(JobFiles):
         write_missing(self._folder, self._ctx.store.read, self._run_id, look_inside=self._has_stale_files)
         return {"outputDir": str(self._folder), "summary": self._write_summary()}
 
+    def checkpoint(self, item_id: str) -> object | None:
+        """The last completed turn of an interrupted dialogue."""
+        return read_checkpoint(self._ctx.store.read, self._run_id, item_id)
+
     def _write_summary(self) -> JsonObject:
         read, started = self._ctx.store.read, time.monotonic()
         summary = write_summary(self._folder, read, read.batch(self._run_id, self._ctx.now()))
@@ -254,24 +269,27 @@ class DialogueJob(Job):
 
     name = "dialogue"
     title = "Dialogues"
-    analysis_title = "Open variance analysis"
-    noun = "dialogue"
     plan_model = SimulationFile
     overrides = DialogueOverrides
-    is_comparison = False
-    speakers = ("client", "therapist")
-    column_titles: ClassVar = {"prompt": "Dialogue", "model": "Models"}
-    item_columns: ClassVar = (
-        "status",
-        "factor:client",
-        "factor:therapist",
-        "factor:*",
-        "repeat",
-        "score:*",
-        "seconds",
-        "costUsd",
+    view = RunView(
+        noun="dialogue",
+        is_comparison=False,
+        analysis_title="Open variance analysis",
+        speakers=("client", "therapist"),
+        steps_are_turns=True,
+        column_titles={"prompt": "Dialogue", "model": "Models"},
+        item_columns=(
+            "status",
+            "factor:client",
+            "factor:therapist",
+            "factor:*",
+            "repeat",
+            "score:*",
+            "seconds",
+            "costUsd",
+        ),
+        narrow_item_columns=("status", "factor:client", "factor:therapist"),
     )
-    narrow_item_columns: ClassVar = ("status", "factor:client", "factor:therapist")
     starters = (Starter(file="dialogues.yaml", title="Dialogues"),)
 
     def read(self, source: PlanText, overrides: DialogueOverrides, ctx: RunContext) -> DialogueJobPlan:
@@ -319,9 +337,16 @@ class DialogueJob(Job):
             role_files=_role_files(batch["runId"], ctx),
         )
 
-    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
+    def read_to_resume(
+        self, source: PlanText, overrides: DialogueOverrides, ctx: RunContext, run_id: str
+    ) -> ReadPlan:
+        """Read a config with the run that it resumes."""
+        plan = self.read(source, overrides, ctx)
+        earlier = ctx.store.read.batch(run_id, ctx.now())["runId"] if run_id else self.earlier(plan, ctx)
+        return ReadPlan(job=self, plan=plan, earlier=earlier)
+
+    def earlier(self, plan: DialogueJobPlan, ctx: RunContext) -> str:
         """The latest run in the folder the plan sets; without one, the latest run of the same simulation."""
-        assert isinstance(plan, DialogueJobPlan)
         folder = plan.requested_output
         for row in batches_of_job(ctx.store.read, self.name):
             same_folder = json.loads(row["optionsJson"]).get("outputDir") == str(folder)
@@ -329,10 +354,6 @@ class DialogueJob(Job):
                 return str(row["runId"])
         where = f" in {folder}" if folder else ""
         raise UsageError(f"there is no earlier run of this simulation{where}\nRun it without --resume.")
-
-    def checkpoint(self, run_id: str, item_id: str, store: Store) -> object | None:
-        """The last completed turn of an interrupted dialogue."""
-        return read_checkpoint(store.read, run_id, item_id)
 
     def attempts(
         self,
@@ -348,30 +369,33 @@ class DialogueJob(Job):
         sandbox = plan.options.sandbox
         return ctx.with_evaluators(ctx.attempts(models), plan.evaluators, folder=plan.folder, sandbox=sandbox)
 
-    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
+    def hooks(self, plan: JobPlan, run_id: str, ctx: RunContext) -> DialogueFiles:
         """The session files and the summary."""
         assert isinstance(plan, DialogueJobPlan | StoredDialogues) and plan.output
         return DialogueFiles(plan.output, run_id, ctx, plan if isinstance(plan, DialogueJobPlan) else None)
 
-    def results_view(self, run_id: str, ctx: RunContext) -> Document:
-        """Client × therapist heat maps, and the distributions of the scores."""
-        # Late, here and below: runs draw nothing.
-        from proctor.jobs.dialogue.report import results_view
-
-        return results_view(ctx.store.read, run_id)
-
-    def analysis(self, run_id: str, ctx: RunContext) -> str:
-        """The variance of each measure between clients, therapists and repeats."""
-        from proctor.jobs.dialogue.tables import analysis_document
-
+    def documents(self, run_id: str, ctx: RunContext) -> RunDocuments:
+        """Client × therapist heat maps and distributions of the scores; the variance of each measure between
+        clients, therapists and repeats."""
         read = ctx.store.read
-        sessions = (session_document(read, item) for item in finished_items(read, run_id))
-        document = analysis_document(sessions, run_id)
-        if document is None:
-            raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
-        from proctor.jobs.dialogue.report import dialogue_html
 
-        return dialogue_html(document)
+        def results() -> Document:
+            # Late, here and below: runs draw nothing.
+            from proctor.jobs.dialogue.report import results_view
+
+            return results_view(read, run_id)
+
+        def analysis() -> str:
+            from proctor.jobs.dialogue.report import dialogue_html
+            from proctor.jobs.dialogue.tables import analysis_document
+
+            sessions = (session_document(read, item) for item in finished_items(read, run_id))
+            document = analysis_document(sessions, run_id)
+            if document is None:
+                raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
+            return dialogue_html(document)
+
+        return RunDocuments(results=results, analysis=analysis)
 
 
 JOB = DialogueJob()

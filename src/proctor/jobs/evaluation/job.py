@@ -7,8 +7,8 @@ no longer than writing a row.
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from proctor.context import ModelOptions, RunContext, WorkerContext
 from proctor.document import Document
@@ -19,10 +19,13 @@ from proctor.formatting import plural
 from proctor.job import (
     BatchEnd,
     Job,
-    JobFiles,
     JobPlan,
+    NewRun,
     PlanEstimate,
     PlanText,
+    RunDocuments,
+    RunHooks,
+    RunView,
     Starter,
 )
 from proctor.jobs.evaluation import prepare
@@ -74,10 +77,13 @@ class EvaluationJobPlan(JobPlan):
 
     pending: PendingEvaluationRequest
 
-    @property
-    def concurrency(self) -> int:
-        """Maximum items in parallel."""
-        return as_whole_number(self.pending.document.get("concurrency")) or CONCURRENCY
+    def columns(self) -> JsonMap:
+        """What is known of its batch before it is opened."""
+        return {"concurrency": as_whole_number(self.pending.document.get("concurrency")) or CONCURRENCY}
+
+    def begin_run(self, run_id: str, ctx: RunContext) -> NewRun:  # noqa: ARG002
+        """Import the files of the plan and write the evaluation."""
+        return NewRun(run_id=prepare.open_prepared(prepare.prepare(self.pending, ctx), ctx).id, plan=None)
 
     def model_options(self) -> ModelOptions:
         """How its judges are reached."""
@@ -130,7 +136,7 @@ class OpenedEvaluationPlan(JobPlan):
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationStart(JobFiles):
+class EvaluationStart(RunHooks):
     """Discovers the sessions of an evaluation before its first item starts; keeps no files."""
 
     plan: OpenedEvaluationPlan
@@ -150,6 +156,11 @@ class EvaluationStart(JobFiles):
         message = "No sessions were found for the given source."
         fail_evaluation(store, evaluation_id, NO_SESSIONS, message, self.ctx.now())
         return BatchEnd(status="aborted", reason=NO_SESSIONS)
+
+    def ground_truth(self) -> FindReference:
+        """What was expected of each session."""
+        index = GroundTruthIndex(self.ctx.store.evaluations.metadata(self.plan.evaluation_id))
+        return lambda session_id, scenario: reference_of(index.of(session_id, scenario))
 
     def _discover(self) -> bool:
         """Whether there are sessions; discovers them and adds the items if that was not done yet."""
@@ -205,19 +216,21 @@ class EvaluationJob(Job):
     name = JOB_NAME
     title = "Evaluation of sessions"
     evaluates_sessions = True
-    is_comparison = False
-    column_titles: ClassVar = {"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"}
-    item_columns: ClassVar = (
-        "status",
-        "factor:evaluator",
-        "prompt",
-        "factor:scenario",
-        "score:*",
-        "model",
-        "seconds",
-        "costUsd",
+    view = RunView(
+        is_comparison=False,
+        column_titles={"prompt": "Session", "model": "Judge", "factor:model": "evaluated model"},
+        item_columns=(
+            "status",
+            "factor:evaluator",
+            "prompt",
+            "factor:scenario",
+            "score:*",
+            "model",
+            "seconds",
+            "costUsd",
+        ),
+        narrow_item_columns=("status", "factor:evaluator", "prompt"),
     )
-    narrow_item_columns: ClassVar = ("status", "factor:evaluator", "prompt")
     plan_model = EvaluationPlan
     overrides = EvaluationOverrides
     starters = (Starter(file="evaluation.yaml", title="Evaluation"),)
@@ -236,11 +249,6 @@ class EvaluationJob(Job):
                 store=ctx.store,
             )
         )
-
-    def open(self, plan: JobPlan, ctx: RunContext) -> str:
-        """Import the files of a plan and write the evaluation; its id."""
-        assert isinstance(plan, EvaluationJobPlan)
-        return prepare.open_prepared(prepare.prepare(plan.pending, ctx), ctx).id
 
     def retried(self, run_id: str, retry: RetrySelection, ctx: RunContext) -> RetrySelection:
         """What was asked for. Refuses an evaluation that is complete and was not extended."""
@@ -261,11 +269,6 @@ class EvaluationJob(Job):
             json.loads(row["requestJson"]),
         )
 
-    def ground_truth(self, run_id: str, store: Store) -> FindReference:
-        """What was expected of each session."""
-        index = GroundTruthIndex(store.evaluations.metadata(run_id))
-        return lambda session_id, scenario: reference_of(index.of(session_id, scenario))
-
     def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> WorkerContext:
         """Attempts find the evaluators as they were when the evaluation was opened."""
         assert isinstance(plan, OpenedEvaluationPlan)
@@ -278,19 +281,19 @@ class EvaluationJob(Job):
             sandbox=plan.model_options().sandbox,
         )
 
-    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> EvaluationStart:  # noqa: ARG002
+    def hooks(self, plan: JobPlan, run_id: str, ctx: RunContext) -> EvaluationStart:  # noqa: ARG002
         """Discovers the sessions before the first item starts."""
         assert isinstance(plan, OpenedEvaluationPlan)
         return EvaluationStart(plan, ctx)
 
-    def report(self, run_id: str, ctx: RunContext) -> Document:
-        """The report of an evaluation: results by evaluator."""
-        evaluation = evaluation_of(ctx.store, run_id, ctx.now(), with_deleted=True)
-        return report_document(load_report(ctx.store, evaluation, with_targets=True))
+    def documents(self, run_id: str, ctx: RunContext) -> RunDocuments:
+        """A report with the results by evaluator; its page shows the lowest scores first."""
 
-    def results_view(self, run_id: str, ctx: RunContext) -> Document:
-        """Scores by evaluator, the lowest first."""
-        return results_view(ctx.store, run_id)
+        def report() -> Document:
+            evaluation = evaluation_of(ctx.store, run_id, ctx.now(), with_deleted=True)
+            return report_document(load_report(ctx.store, evaluation, with_targets=True))
+
+        return RunDocuments(report=report, results=partial(results_view, ctx.store, run_id))
 
 
 JOB = EvaluationJob()

@@ -18,7 +18,7 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
-from proctor.job import BatchEnd, ItemFinished, JobFiles, StepFinished
+from proctor.job import BatchEnd, ItemFinished, RunHooks, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE, CurrentNames
 from proctor.json_values import changed
@@ -271,10 +271,8 @@ class _RunFolder:
         return self.run.turns[-1].number if self.run.turns else 0
 
 
-class ExperimentFolder(JobFiles):
+class ExperimentFolder(RunHooks):
     """The folder of one experiment, kept in sync with the store."""
-
-    follows_steps = True
 
     def __init__(
         self,
@@ -332,6 +330,12 @@ class ExperimentFolder(JobFiles):
         folder = replace(folder, run=replace(folder.run, turns=turns), step=step.number)
         self._running[step.item_id] = folder
         folder.write(since=added[0].number)
+
+    def checkpoint(self, item_id: str) -> ScenarioRun:
+        """The run with its finished turns, up to the first that cannot be read."""
+        (row,) = self.store.read.exact_item(self.run_id, item_id)
+        run = run_from_store(self.store.read, row)
+        return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
 
     def item_finished(self, item: ItemFinished) -> None:
         """Write how a run has ended, and the experiment's own files unless that was done just now."""

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -16,7 +16,18 @@ from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
 from proctor.formatting import plural
 from proctor.item import QUEUED, SCENARIO, Item
-from proctor.job import Job, JobPlan, PlanText, ReadPlan, Starter, StoredPlan
+from proctor.job import (
+    Job,
+    JobPlan,
+    NewRun,
+    PlanText,
+    ReadPlan,
+    ResumedPlan,
+    RunDocuments,
+    RunView,
+    Starter,
+    StoredPlan,
+)
 from proctor.jobs.scenario.experiment import (
     CONFIG,
     KEPT_SCENARIO,
@@ -53,8 +64,6 @@ from proctor.store.tables import ItemRow
 class ScenarioPlan(JobPlan):
     """An experiment, and how its run begins."""
 
-    derived_fields = frozenset({"model"})
-    """The models of an item follow from the fields that name them."""
     experiment: Experiment
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Numbers of variations that an earlier run has, by the digest of their items."""
@@ -114,8 +123,11 @@ class ScenarioPlan(JobPlan):
         """The runs that are imported; None: none are."""
         return self.imported.runs.keys() if self.imported else None
 
-    def for_new_run(self, run_id: str) -> "ScenarioPlan":  # noqa: ARG002
-        """The plan with the runs it imports. Its folder must not hold another experiment."""
+    def begin_run(self, run_id: str, ctx: RunContext) -> NewRun:
+        """The plan with the runs it imports. Its folder must not hold another experiment.
+
+        A new name is the experiment's with the time; two that start in the same second still differ.
+        """
         experiment = self.experiment
         if not self.continues_folder and (experiment.output / STATE).is_file():
             raise UsageError(
@@ -123,13 +135,18 @@ class ScenarioPlan(JobPlan):
                 "Resume it (--resume), or choose another output folder."
             )
         if self.imported is None and experiment.resume_from is not None:
-            return self._importing(runs_in(experiment.resume_from), experiment.resume_from)
-        return self
+            plan = self._importing(runs_in(experiment.resume_from), experiment.resume_from)
+        else:
+            plan = self
+        name = f"{slug_of(experiment.name)}-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        return NewRun(run_id=run_id or name, plan=plan)
 
-    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> "ScenarioPlan":
+    def for_run(self, batch: Mapping[str, Any], ctx: RunContext) -> ResumedPlan:
         """The plan as it extends an earlier run: variations keep their numbers."""
         numbers = variation_numbers(ctx.store.read, batch["runId"])
-        return replace(self, numbers=numbers, earlier_config=batch["planText"])
+        plan = replace(self, numbers=numbers, earlier_config=batch["planText"])
+        # The models of an item follow from the fields that name them.
+        return ResumedPlan(plan=plan, derived_fields=frozenset({"model"}))
 
     def continuing_folder(self) -> "ScenarioPlan":
         """The plan of a new run that begins with the runs in the experiment's folder."""
@@ -211,14 +228,17 @@ class ScenarioJob(Job):
 
     name = JOB_NAME
     title = "Scenario experiment"
-    analysis_title = "Open variation analysis"
-    noun = "run"
     plan_model = ExperimentConfig
     overrides = ExperimentOverrides
-    is_comparison = False
-    column_titles: ClassVar = {"prompt": "Scenario", "model": "Models"}
-    item_columns: ClassVar = ("status", "factor:*", "repeat", "score:*", "seconds", "tokensTotal", "costUsd")
-    narrow_item_columns: ClassVar = ("status", "factor:variation", "seconds")
+    view = RunView(
+        noun="run",
+        is_comparison=False,
+        analysis_title="Open variation analysis",
+        steps_are_turns=True,
+        column_titles={"prompt": "Scenario", "model": "Models"},
+        item_columns=("status", "factor:*", "repeat", "score:*", "seconds", "tokensTotal", "costUsd"),
+        narrow_item_columns=("status", "factor:variation", "seconds"),
+    )
     starters = (Starter(file="experiment.yaml", title="Scenario experiment"),)
 
     def read(self, source: PlanText, overrides: ExperimentOverrides, ctx: RunContext) -> ScenarioPlan:  # noqa: ARG002
@@ -241,8 +261,10 @@ class ScenarioJob(Job):
     ) -> ReadPlan:
         """Read a config with the run of its folder. A folder of another store becomes a new run."""
         plan = self.read(source, overrides, ctx)
-        earlier = self.earlier(plan, ctx)
-        return ReadPlan(job=self, plan=plan if earlier else plan.continuing_folder(), earlier=earlier or "")
+        if earlier := self.earlier(plan, ctx):
+            return ReadPlan(job=self, plan=plan, earlier=earlier)
+        plan = plan.continuing_folder()
+        return ReadPlan(job=self, plan=plan, imported_ids=plan.imported_ids)
 
     def restore(self, batch: Mapping[str, Any], ctx: RunContext) -> StoredExperiment:
         """The plan of a run, from the store and the scenario that its folder keeps."""
@@ -268,9 +290,8 @@ class ScenarioJob(Job):
             )
         return StoredExperiment(options=models, scenario_folder=folder, scenario=scenario)
 
-    def earlier(self, plan: JobPlan, ctx: RunContext) -> str | None:
+    def earlier(self, plan: ScenarioPlan, ctx: RunContext) -> str | None:
         """The run that the experiment's folder belongs to, or the latest run of the same config."""
-        assert isinstance(plan, ScenarioPlan)
         experiment = plan.experiment
         recorded = _state_in(experiment.output).get("run_id")
         if isinstance(recorded, str) and recorded:
@@ -292,17 +313,6 @@ class ScenarioJob(Job):
             None,
         )
 
-    def new_run_id(self, plan: JobPlan, ctx: RunContext) -> str:
-        """The experiment's name and the time; two that start in the same second still differ."""
-        assert isinstance(plan, ScenarioPlan)
-        return f"{slug_of(plan.experiment.name)}-{ctx.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-    def checkpoint(self, run_id: str, item_id: str, store: Store) -> ScenarioRun:
-        """The run with its finished turns, up to the first that cannot be read."""
-        (row,) = store.read.exact_item(run_id, item_id)
-        run = run_from_store(store.read, row)
-        return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
-
     def attempts(self, plan: JobPlan, run_id: str, ctx: RunContext, models: ModelRouter) -> WorkerContext:
         """Dependencies of the runs, with the evaluators that the experiment names."""
         batch = ctx.store.read.batch(run_id, ctx.now())
@@ -314,7 +324,7 @@ class ScenarioJob(Job):
             sandbox=plan.model_options().sandbox,
         )
 
-    def files(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
+    def hooks(self, plan: JobPlan, run_id: str, ctx: RunContext) -> ExperimentFolder:
         if isinstance(plan, ScenarioPlan):
             return ExperimentFolder(
                 ctx,
@@ -326,27 +336,31 @@ class ScenarioJob(Job):
         assert isinstance(plan, StoredExperiment)
         return ExperimentFolder(ctx, run_id, scenario_folder=plan.scenario_folder)
 
-    def turns(self, item: ItemRow, store: Store) -> Sequence[Mapping[str, object]]:
-        """The turns of a run, including those that earlier attempts completed."""
-        return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
-
-    def results_view(self, run_id: str, ctx: RunContext) -> Document | None:
-        """Metrics by factor, and over the turns. Without the folder, the results that every run has."""
-        from proctor.jobs.scenario.analysis import BatchAnalyzer
-        from proctor.jobs.scenario.report import results_view
-
+    def documents(self, run_id: str, ctx: RunContext) -> RunDocuments:
+        """Metrics by factor and over the turns; the effects of its variations. Both need its folder."""
         folder = _output_of(run_id, ctx)
-        return results_view(BatchAnalyzer(folder)) if (folder / "runs").is_dir() else None
 
-    def analysis(self, run_id: str, ctx: RunContext) -> str:
-        """The report of the experiment: effects of its variations. Its folder must exist."""
-        from proctor.jobs.scenario.analysis import BatchAnalyzer
-        from proctor.jobs.scenario.report import experiment_html
+        def results() -> Document | None:
+            from proctor.jobs.scenario.analysis import BatchAnalyzer
+            from proctor.jobs.scenario.report import results_view
 
-        folder = _output_of(run_id, ctx)
-        if not folder.is_dir():
-            raise NotFound(f"the experiment's folder {folder} does not exist\nRestore it, or use the report.")
-        return experiment_html(BatchAnalyzer(folder))
+            return results_view(BatchAnalyzer(folder)) if (folder / "runs").is_dir() else None
+
+        def analysis() -> str:
+            from proctor.jobs.scenario.analysis import BatchAnalyzer
+            from proctor.jobs.scenario.report import experiment_html
+
+            if not folder.is_dir():
+                problem = f"the experiment's folder {folder} does not exist"
+                raise NotFound(f"{problem}\nRestore it, or use the report.")
+            return experiment_html(BatchAnalyzer(folder))
+
+        return RunDocuments(results=results, analysis=analysis)
+
+
+def turns_of(item: ItemRow, store: Store) -> Sequence[Mapping[str, object]]:
+    """The turns of a run, including those that earlier attempts completed."""
+    return [turn_as_plain(turn) for turn in run_from_store(store.read, item).turns]
 
 
 def _output_of(run_id: str, ctx: RunContext) -> Path:
