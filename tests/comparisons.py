@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from proctor.stats.comparison import Comparison, Groups, compare_groups, groups_by, groups_of, with_stop_rule
-from proctor.stats.results import load_results
+from proctor.stats.loading import load_results
 from proctor.store import StoreReader
 
 

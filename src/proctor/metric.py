@@ -121,3 +121,8 @@ def find_metric(name: str) -> Metric:
         return METRICS[name]
     title = name.removeprefix(SCORE).removeprefix(MEASURE).removeprefix("Builtin.")
     return Metric(name=name, title=title, better="neither" if name.startswith(MEASURE) else "higher")
+
+
+def score_name(evaluator: str, dimension: str = "") -> str:
+    """What a score is called as a metric."""
+    return f"{SCORE}{evaluator}/{dimension}" if dimension else SCORE + evaluator

@@ -4,6 +4,8 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from proctor.jobs.evaluation.evaluator_results import EvaluationResults, EvaluatorResult, JudgedTarget
+from proctor.jobs.evaluation.insights import Insight
 from proctor.jobs.evaluation.results import EvaluationReport, report_document
 from proctor.jobs.evaluation.state import EvaluationState
 from proctor.report import as_markdown, as_text
@@ -11,7 +13,6 @@ from proctor.report.comparison import comparison_document
 from proctor.report.render import document_html
 from proctor.stats.comparison import Comparison, Contrast, Disagreement, GateResult, Mean
 from proctor.stats.differences import difference
-from proctor.stats.evaluation import EvaluationResults, EvaluatorResult, Insight, JudgedTarget
 from proctor.stats.intervals import Estimate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from test_recorded_charts import BARS, DRAWINGS, LONG
 
 from proctor.document import Chart, Document
-from proctor.report.charts import SPACIOUS, Bar, Box, Point, bars, forest, scatter, text_width, wrapped
+from proctor.report.charts import Bar, Box, Point, bars, forest, scatter
 from proctor.report.panels import dots
 from proctor.report.render import method_text, sample_text, with_files
+from proctor.report.svg import SPACIOUS, text_width, wrapped
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {"c-tick": 11.0, "c-small": 11.0, "c-small c-inverse": 11.0, "c-caption": 11.0}

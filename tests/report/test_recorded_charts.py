@@ -13,10 +13,11 @@ import pytest
 
 from proctor.document import Figure, FigureList
 from proctor.formatting import percent, seconds, usd
-from proctor.report import charts, panels
-from proctor.report.charts import SPACIOUS, Bar, Point, text_width, wrapped
+from proctor.report import charts, panels, run_charts, svg
+from proctor.report.charts import Bar, Point
 from proctor.report.panels import HeatCell, Panel, TableRow
 from proctor.report.render import print_svg
+from proctor.report.svg import SPACIOUS, text_width, wrapped
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Bin, Durations
@@ -263,7 +264,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
         "Heat", {("a", "b"): HeatCell(value=1.0)}, rows=["a"], columns=["b"], row_axis="r", column_axis="c"
     ),
     "file": lambda: re.sub(
-        "<style>.*</style>", "", charts.as_file(charts.bars("Bars", BARS[:1])), flags=re.DOTALL
+        "<style>.*</style>", "", svg.as_file(charts.bars("Bars", BARS[:1])), flags=re.DOTALL
     ),
     "print": lambda: re.sub(
         "<style>.*</style>",
@@ -271,7 +272,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
         print_svg(charts.bars("Bars", BARS[:1]), f"A caption. {LONG}."),
         flags=re.DOTALL,
     ),
-    "markers": lambda: charts.svg(
+    "markers": lambda: svg.svg(
         "Markers",
         20,
         [charts.marker(n, 10.0 * n, 10.0, size=4.0, title=f"{n}" if n else "") for n in range(8)],
@@ -295,7 +296,7 @@ DRAWINGS |= {
     "scatter-beside": lambda: charts.scatter(
         "Scatter", [point(f"name {n}", 1 + n / 9, 1 + n / 40, 0.05) for n in range(4)], x_axis="x", y_axis="y"
     ),
-    "legend": lambda: charts.svg(
+    "legend": lambda: svg.svg(
         "Legend",
         100,
         charts.legend_marks([(str(n), "word " * (1 + 9 * (n % 2))) for n in range(7)], 20, width=700)[0],
@@ -347,13 +348,13 @@ DRAWINGS |= {
         row_axis=AXIS,
         column_axis=AXIS,
     ),
-    "outcomes": lambda: charts.outcome_bar(
-        {status: 10 - n for n, status in enumerate(charts.ORDER)}, FigureList()
+    "outcomes": lambda: run_charts.outcome_bar(
+        {status: 10 - n for n, status in enumerate(run_charts.ORDER)}, FigureList()
     ),
-    "outcomes-none": lambda: charts.outcome_bar(dict.fromkeys(charts.ORDER, 0)),
-    "rates": lambda: charts.rates(FACTOR, FigureList()),
-    "pass-curves": lambda: charts.pass_curves(LEVELS[0]),
-    "durations": lambda: charts.duration_histogram(
+    "outcomes-none": lambda: run_charts.outcome_bar(dict.fromkeys(run_charts.ORDER, 0)),
+    "rates": lambda: run_charts.rates(FACTOR, FigureList()),
+    "pass-curves": lambda: run_charts.pass_curves(LEVELS[0]),
+    "durations": lambda: run_charts.duration_histogram(
         Durations(
             items=3,
             mean=None,
@@ -364,30 +365,32 @@ DRAWINGS |= {
             bins=(Bin(low=0.0, high=60.0, count=2), Bin(low=60.0, high=120.0, count=1)),
         )
     ),
-    "cost-against-success": lambda: charts.cost_against_success(FACTOR, after_one_mark()),
-    "tokens": lambda: charts.tokens_by_model(
+    "cost-against-success": lambda: run_charts.cost_against_success(FACTOR, after_one_mark()),
+    "tokens": lambda: run_charts.tokens_by_model(
         [
             {"model": f"m{n}", "total": n * 1001}  # type: ignore[typeddict-item]
             for n in range(17)
         ]
     ),
-    "factor": lambda: "".join(f"{each.title}\n{each.svg}\n{each.marks}\n" for each in charts.plots(FACTOR)),
+    "factor": lambda: "".join(
+        f"{each.title}\n{each.svg}\n{each.marks}\n" for each in run_charts.plots(FACTOR)
+    ),
 }
 
 
 def test_charts_without_figures_are_left_out() -> None:
-    assert charts.plots(replace(FACTOR, levels=())) == []
-    assert charts.cost_against_success(replace(FACTOR, levels=LEVELS[:1])) == ""
-    assert charts.pass_curves(replace(LEVELS[0], pass_hat=())) == ""
+    assert run_charts.plots(replace(FACTOR, levels=())) == []
+    assert run_charts.cost_against_success(replace(FACTOR, levels=LEVELS[:1])) == ""
+    assert run_charts.pass_curves(replace(LEVELS[0], pass_hat=())) == ""
     unknown = replace(LEVELS[0], cost_usd=Estimate(value=None), seconds=Estimate(value=None))
-    assert [each.title for each in charts.plots(replace(FACTOR, levels=(unknown,)))] == ["Success rate"]
+    assert [each.title for each in run_charts.plots(replace(FACTOR, levels=(unknown,)))] == ["Success rate"]
 
 
 def test_the_bars_of_a_histogram_open_the_items_that_took_as_long() -> None:
     bins = (Bin(low=0.0, high=0.5, count=2), Bin(low=0.5, high=1.0, count=0), Bin(low=1.0, high=9.0, count=1))
     unknown = dict.fromkeys(("mean", "std", "median", "p90", "longest"))
     marks = FigureList()
-    charts.duration_histogram(Durations(items=3, bins=bins, **unknown), marks)
+    run_charts.duration_histogram(Durations(items=3, bins=bins, **unknown), marks)
     selections = [figure.items for figure in marks.figures]
     assert selections == [{"duration": ["0.0..0.5"]}, None, {"duration": ["1.0.."]}]
 

@@ -11,8 +11,8 @@ from filled import NOW, filled_store, new_store
 from proctor.formatting import figure, interval, usd
 from proctor.jobs.imported.table import import_table
 from proctor.report import as_markdown
-from proctor.report.charts import limits
 from proctor.report.render import document_html
+from proctor.report.run_charts import limits
 from proctor.report.run_report import run_report
 from proctor.stats import summarize
 from proctor.stats.intervals import Estimate

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from proctor.stats import intervals
-from proctor.stats.agreement import (
+from proctor.stats.calibration import (
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,
     calibrate,
-    corrected_mean,
-    labels_for_width,
     mean_of_targets,
 )
+from proctor.stats.corrected_means import corrected_mean, labels_for_width
 
 
 def target(number, human, machine, *, length=10):

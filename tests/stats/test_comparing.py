@@ -15,7 +15,7 @@ from proctor.stats.comparison import Contrast, Mean, disagreements, first_contra
 from proctor.stats.differences import Difference, difference
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
-from proctor.stats.results import load_results
+from proctor.stats.loading import load_results
 from proctor.store import Recorder, Resource, timestamp
 from proctor.store.tables import COLUMNS
 from stocked import add_batch, finish_item

@@ -8,24 +8,19 @@ import numpy as np
 import pytest
 
 from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
+from proctor.evaluators.registry import criterion_scale, scale_of
 from proctor.item import Item
-from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, results_of, worst_targets
-from proctor.score import Score
-from proctor.stats.evaluation import (
+from proctor.jobs.evaluation.evaluator_results import (
     EvaluatorResult,
-    InsightFinding,
     JudgeNoise,
     average_of,
-    bare,
-    clusters,
-    criterion_scale,
     evaluator_results,
-    findings_of,
     high_is_bad,
-    insights_of,
-    scale_of,
     session_values,
 )
+from proctor.jobs.evaluation.insights import InsightFinding, bare, clusters, findings_of, insights_of
+from proctor.jobs.evaluation.results import evaluator_summary, failed_targets, results_of, worst_targets
+from proctor.score import Score
 from proctor.stats.intervals import Estimate
 from proctor.store import RetrySelection, annotations
 from proctor.store.annotations import CalibrationRecord, Label

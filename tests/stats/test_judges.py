@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from proctor.jobs.evaluation.labeled_scores import judges
 from proctor.score import Score
-from proctor.stats.agreement import judges
 from proctor.store import Recorder, timestamp
 from proctor.store.annotations import Label
 

@@ -35,9 +35,10 @@ from proctor.stats import (
     sequential,
     variance,
 )
-from proctor.stats.agreement import CalibrationPair, JudgedTargetPair, LabelValue, calibrate, corrected_mean
+from proctor.stats.calibration import CalibrationPair, JudgedTargetPair, LabelValue, calibrate
+from proctor.stats.corrected_means import corrected_mean
+from proctor.stats.loading import load_results
 from proctor.stats.ranking import ranks, table_of, undominated
-from proctor.stats.results import load_results
 from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, TableOutcome
 from recorded_files import is_recording

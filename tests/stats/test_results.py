@@ -13,7 +13,8 @@ from proctor.errors import NotFound
 from proctor.item import FINISHED, Item
 from proctor.jobs.imported.table import import_table
 from proctor.score import Score
-from proctor.stats.results import Inputs, Labels, Results, distinct_labels, load_first_results, load_results
+from proctor.stats.loading import load_first_results, load_results
+from proctor.stats.results import Inputs, Labels, Results, distinct_labels
 from proctor.store import Recorder, timestamp
 from stocked import add_batch, change_items, record
 

@@ -18,7 +18,8 @@ from proctor.stats.figures import (
     run_figures,
     unranked_items,
 )
-from proctor.stats.results import Labels, Results, load_results, load_scope
+from proctor.stats.loading import load_results, load_scope
+from proctor.stats.results import Labels, Results
 from proctor.store import Scope, Store
 from stocked import add_batch, change_items
 

@@ -9,7 +9,8 @@ from playwright.sync_api import expect
 from stocked_runs import add_score, add_session
 
 from proctor.session import Message
-from proctor.stats.agreement import CalibrationPair, corrected_mean
+from proctor.stats.calibration import CalibrationPair
+from proctor.stats.corrected_means import corrected_mean
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words, plural
 from proctor.json_values import JsonObject
 from proctor.score import Level, Score
-from proctor.stats.agreement import Calibration, JudgedTargetPair, LabelValue, Scale, calibrate
+from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue, Scale, calibrate
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store, annotations
 from proctor.store.annotations import CalibrationRecord

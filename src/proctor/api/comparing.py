@@ -13,6 +13,7 @@ import numpy as np
 from proctor.api.analysis import PowerAnalysis
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
+from proctor.jobs.evaluation.evaluator_results import high_is_bad
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.metric import find_metric
@@ -31,7 +32,6 @@ from proctor.stats.comparison import (
     with_stop_rule,
 )
 from proctor.stats.differences import FAIL, INCONCLUSIVE
-from proctor.stats.evaluation import high_is_bad
 from proctor.stats.figures import rank_levels, reliability_ranks, shared_tasks, unranked_items
 from proctor.stats.power import detectable, tasks_needed
 from proctor.stats.ranking import Rank

@@ -24,6 +24,8 @@ from proctor.job import make_overrides
 from proctor.jobs import jobs
 from proctor.jobs.evaluation import drift, online, prepare, results, state
 from proctor.jobs.evaluation.drift import DriftLine, drift_chart
+from proctor.jobs.evaluation.evaluator_results import EvaluationResults, EvaluatorResult, high_is_bad
+from proctor.jobs.evaluation.insights import Cluster, Insight, InsightFinding, bare, clusters
 from proctor.jobs.evaluation.job import JOB, EvaluationJobPlan
 from proctor.jobs.evaluation.online import is_online
 from proctor.jobs.evaluation.pairs import PairwiseResult
@@ -53,16 +55,6 @@ from proctor.jobs.evaluation.state import COMPLETED, FAILED, PENDING, Evaluation
 from proctor.json_values import JsonMap, JsonObject, as_map, without_empty
 from proctor.models import ModelRouter
 from proctor.plan.source import bytes_of
-from proctor.stats.evaluation import (
-    Cluster,
-    EvaluationResults,
-    EvaluatorResult,
-    Insight,
-    InsightFinding,
-    bare,
-    clusters,
-    high_is_bad,
-)
 from proctor.store import evaluations, scores, timestamp
 from proctor.store.evaluations import LogGroup
 from proctor.store.sessions import evidence_of_session

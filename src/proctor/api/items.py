@@ -311,7 +311,7 @@ class Matrices:
         """The matrix of a run, and whether it has all items; if not, it has those of the first tasks."""
         # numpy is loaded with the first matrix, not with the server.
         from proctor.stats.figures import Matrix
-        from proctor.stats.results import load_first_results
+        from proctor.stats.loading import load_first_results
 
         run_id = batch["runId"]
         results, _ = self._results.within([batch], wait)

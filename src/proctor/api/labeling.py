@@ -188,7 +188,7 @@ class LabelingProgressOf:
         # numpy is loaded with the first progress, not with the server.
         import numpy as np
 
-        from proctor.stats.agreement import corrected_mean, labels_for_width
+        from proctor.stats.corrected_means import corrected_mean, labels_for_width
 
         judge = next((each for each in self._calibrations.of(evaluator) if each.dimension == dimension), None)
         rows = given_scores(self._ctx.store.read, evaluator, dimension)

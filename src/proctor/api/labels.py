@@ -17,10 +17,10 @@ from proctor.evaluators.builtins import JUDGED, PREFIX
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import builtin_listing, definition_files, read_definition
 from proctor.evaluators.registry import ratings_of as definition_ratings
+from proctor.jobs.evaluation.labeled_scores import LabeledJudge
+from proctor.jobs.evaluation.labeled_scores import judges as labeled_judges
 from proctor.json_values import CamelJson, JsonMap
 from proctor.score import Level
-from proctor.stats.agreement import LabeledJudge
-from proctor.stats.agreement import judges as labeled_judges
 from proctor.store import transcripts
 from proctor.store.annotations import (
     LONGEST_NOTE,

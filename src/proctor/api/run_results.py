@@ -20,7 +20,7 @@ from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
-from proctor.report import charts as report_charts
+from proctor.report import run_charts
 from proctor.stats.summary import durations
 from proctor.stop_rule import STOP_RULE, StopRule, StopState
 from proctor.store import Scope
@@ -415,12 +415,12 @@ class ChartsOfRuns:
     def _overall(self, run_id: str) -> RunCharts:
         read = self._ctx.store.read
         marks = FigureList()
-        outcomes = report_charts.outcome_bar(stored_items.status_counts(read, run_id), marks)
+        outcomes = run_charts.outcome_bar(stored_items.status_counts(read, run_id), marks)
         charts = [Chart(title="Outcomes", svg=outcomes, marks=marks.figures)]
         took = durations(ranked_durations(select(read, Scope(run_id=run_id))))
         if took.items:
             lasting = FigureList()
-            histogram = report_charts.duration_histogram(took, lasting)
+            histogram = run_charts.duration_histogram(took, lasting)
             charts.append(Chart(title="How long items took", svg=histogram, marks=lasting.figures))
         return RunCharts(charts=charts)
 
@@ -437,7 +437,7 @@ def _level_charts(results: "Results", batch: BatchRow, by: str) -> RunCharts:
     return RunCharts(
         by=by,
         note=" ".join(notes),
-        charts=report_charts.plots(factor),
+        charts=run_charts.plots(factor),
         levels=factor.levels,
         ranks=factor.ranks,
     )

@@ -577,3 +577,24 @@ def ratings_of(document: JsonMap, dimension: str = "") -> dict[str, float | None
             scale = as_map(part, "dimensionRatingScale")
     entries = maps_in(scale.get("numerical") or scale.get("categorical"))
     return {require_text(entry["label"]): as_number(entry, "value") for entry in entries}
+
+
+def declared_scale(
+    name: str, dimension: str, definition: JsonMap | None = None
+) -> tuple[float, float] | None:
+    """The lowest and the highest value of an evaluator; None: it declares no scale."""
+    if name in MATCHINGS or name.removeprefix(PREFIX) in JUDGED:
+        ratings = builtin_listing(name).ratings
+    else:
+        ratings = ratings_of(definition, dimension) if definition else {}
+    values = [value for value in ratings.values() if value is not None]
+    return (min(values), max(values)) if len(set(values)) > 1 else None
+
+
+def criterion_scale(criterion: JsonMap) -> tuple[float, float] | None:
+    """The lowest and the highest value of a criterion of a dialogue or scenario; None: it has labels."""
+    kind = as_text(criterion, "scale")
+    if kind == "binary":
+        return 0.0, 1.0
+    low, high = as_number(criterion, "low"), as_number(criterion, "high")
+    return (low, high) if kind == "scalar" and low is not None and high is not None else None

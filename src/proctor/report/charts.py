@@ -1,51 +1,35 @@
-"""Small SVG plots for reports and pages.
-
-Plots have no script and no colors: elements have classes (`c-…`) that a stylesheet colors, in light and
-dark mode. `STYLE` is such a stylesheet, `COLORS` its colors; a plot in its own file includes both. Every
-mark has a tooltip; every plot has a text description.
-"""
+"""Small SVG plots for reports and pages: bars, histograms, scatter and forest plots, lines."""
 
 import math
-import re
-import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from functools import lru_cache
-from html import escape
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proctor.document import Chart, Figure, FigureList, ItemSelection
-from proctor.formatting import UNKNOWN, interval, one_line, percent, plural, seconds, short, usd
-from proctor.formatting import rank as rank_text
-from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
-from proctor.stats.intervals import Estimate
-from proctor.stats.summary import Durations
-from proctor.store.aggregates import ModelSums
+from proctor.document import Figure, FigureList
+from proctor.formatting import one_line, short, usd
+from proctor.report.svg import (
+    LABEL_SIZE,
+    LETTER,
+    LINE,
+    PHONE_SIZE,
+    SPACIOUS,
+    WIDTH,
+    circle_mark,
+    label_mark,
+    line_mark,
+    mark_number,
+    rect_mark,
+    svg,
+    text_mark,
+    text_width,
+    tooltip,
+    wrapped,
+)
 
 if TYPE_CHECKING:
-    from proctor.stats.figures import FactorFigures, Figures
-    from proctor.stats.ranking import Rank
+    pass
 
-_TEMPLATES = files("proctor.report").joinpath("templates")
-STYLE = _TEMPLATES.joinpath("charts.css").read_text(encoding="utf-8")
-COLORS = _TEMPLATES.joinpath("colors.css").read_text(encoding="utf-8")
-_ALONE = (
-    'svg.chart { font-family: system-ui, "Segoe UI", Roboto, sans-serif; } .c-paper { fill: var(--paper); }'
-)
-WIDTH = 480
-"""Of the drawing; a page scales it. Narrow, so that its letters can be read on a phone."""
-
-# Approximate width of a letter in the label font.
-LETTER = 6.6
-LABEL_SIZE = 12.0
-"""Font size of labels."""
-PHONE_SIZE = 13.0
-"""Font size of all texts on a phone."""
-LINE = 14.0
-"""Height of a line of a label."""
 ROW = 30
 SMALLEST = 1e-300
 Say = Callable[[float], str]
@@ -555,16 +539,6 @@ def trend(
     return svg(title, base + 26, drawn)
 
 
-def as_file(plot: str) -> str:
-    """A plot as a file of its own: with its colors, on paper, in the size it is meant to have."""
-    head, _, drawn = plot.partition(">")
-    _, _, box = head.partition('viewBox="0 0 ')
-    width, height = box.partition('"')[0].split()
-    sized = f'{head} width="{width}" height="{height}">'
-    paper = f'<rect width="{width}" height="{height}" class="c-paper"/>'
-    return f"{sized}<style>{COLORS}{STYLE}{_ALONE}</style>{paper}{drawn}\n"
-
-
 def ticks(top: float, count: int = 5, *, bottom: float = 0.0) -> list[float]:
     """Round numbers from `bottom`, which is 0 or below, to `top`, or just beyond them."""
     span = top - bottom
@@ -655,28 +629,6 @@ def _tick_labels(steps: Sequence[float], say: Say) -> list[str]:
     return labels
 
 
-def svg(title: str, height: float, drawn: Sequence[str], *, width: float = WIDTH) -> str:
-    """A plot of these marks. One wider than usual has a class of its own."""
-    name = escape(one_line(title, 200), quote=True)
-    kind = "chart" if width <= WIDTH else "chart c-wide"
-    return (
-        f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{name}" '
-        f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn)}</svg>'
-    )
-
-
-def label_mark(
-    x: float, middle: float, lines: Sequence[str], anchor: str, *, kind: str = "c-label", title: str = ""
-) -> str:
-    """A label in several lines around a height."""
-    first = middle - (len(lines) - 1) * LINE / 2 + 4
-    marks = [
-        text_mark(x, first + number * LINE, line, kind, anchor, longest=300)
-        for number, line in enumerate(lines)
-    ]
-    return f"<g>{tooltip(title)}{''.join(marks)}</g>" if title and len(lines) > 1 else "".join(marks)
-
-
 def _row_tops(labels: Sequence[Sequence[str]]) -> list[float]:
     """Where the rows of these labels begin, and where the last ends."""
     tops = [8.0]
@@ -685,51 +637,11 @@ def _row_tops(labels: Sequence[Sequence[str]]) -> list[float]:
     return tops
 
 
-def text_mark(x: float, y: float, text: str, kind: str, anchor: str, *, longest: int = 60) -> str:
-    """A text, in full as a tooltip if it is cut."""
-    whole, cut = one_line(text, 300), one_line(text, max(longest, 4))
-    more = tooltip(whole) if cut != whole else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(cut)}{more}</text>'
-        if cut
-        else ""
-    )
-
-
-def rect_mark(
-    x: float, y: float, width: float, height: float, kind: str, title: str, *, mark: int | None = None
-) -> str:
-    """A rectangle with a tooltip."""
-    size = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" rx="2"'
-    return f'<rect {size} class="{escape(kind, quote=True)}"{mark_number(mark)}>{tooltip(title)}</rect>'
-
-
-def circle_mark(x: float, y: float, radius: float, title: str, *, mark: int | None = None) -> str:
-    """A circle with a tooltip."""
-    center = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
-    return f'<circle {center} class="c-fill c-main"{mark_number(mark)}>{tooltip(title)}</circle>'
-
-
-def mark_number(mark: int | None) -> str:
-    """The attribute of a mark that has figures on a page; empty: it has none."""
-    return "" if mark is None else f' data-mark="{mark}"'
-
-
-def line_mark(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A straight line."""
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
-
-
 def _free_height(x: float, y: float, occupied: Sequence[tuple[float, float]]) -> float:
     """The next height below `y` at which a name collides with none of those already written."""
     while any(abs(x - other) < WIDTH / 4 and abs(y - height) < 14 for other, height in occupied):
         y += 4
     return y
-
-
-def tooltip(text: str) -> str:
-    """The tooltip of a mark."""
-    return f"<title>{escape(one_line(text, 300))}</title>"
 
 
 def _label_width(labels: Sequence[str]) -> float:
@@ -754,212 +666,6 @@ def _top(values: Sequence[float | None]) -> float:
 
 def _bottom(values: Sequence[float | None]) -> float:
     return min((value for value in values if value is not None and value < 0), default=0.0)
-
-
-# Figures behind the marks of a page.
-
-
-def estimate_figure(
-    label: str,
-    estimate: Estimate,
-    say: Callable[[float | None], str],
-    *,
-    items: ItemSelection | None = None,
-    unit: str = "task",
-) -> Figure:
-    """An estimate as a figure."""
-    return Figure(
-        label=label,
-        text=say(estimate.value),
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        n=estimate.n,
-        unit=unit,
-        note=estimate.note,
-        items=items,
-    )
-
-
-def level_figure(
-    factor: str, level: str, estimate: Estimate, say: Callable[[float | None], str], note: str = ""
-) -> Figure:
-    """The figure of one level of a factor, with its items; no filter selects those without a level."""
-    items = {"factor": [f"{factor}={level}"]} if level else None
-    named = estimate_figure(level or "(none)", estimate, say, items=items)
-    return replace(named, note=note) if note else named
-
-
-def limits(estimate: Estimate, say: Callable[[float | None], str] = percent) -> str:
-    """The confidence interval of an estimate as text."""
-    if estimate.low is None and estimate.high is None:
-        return UNKNOWN
-    if estimate.high is None:
-        return f"from {say(estimate.low)}, no upper limit"
-    if say is percent:
-        return interval(estimate.low, estimate.high)
-    low, high = say(estimate.low), say(estimate.high)
-    if low == high and estimate.low is not None:
-        # No interval has zero width: not on the page either.
-        return f"{say(estimate.value)} ± {(estimate.high - estimate.low) / 2:.1g}"
-    return f"{low} to {high}"
-
-
-def places(rank: "Rank | None") -> str:
-    """A rank with its interval: `2`, or `2 (1 to 3)`."""
-    if rank is None or rank.value is None:
-        return UNKNOWN
-    return rank_text(rank.rank, rank.rank_low, rank.rank_high)
-
-
-# Charts of a report.
-
-
-ORDER = (SUCCESS, FAIL, TIMEOUT, ERROR, RUNNING, QUEUED)
-DRAWN_MODELS = 15
-
-
-def outcome_bar(counts: Mapping[str, int], marks: FigureList | None = None) -> str:
-    """How many items ended how, as one bar."""
-    total = sum(counts.values())
-    figures = [
-        Figure(
-            label=status,
-            text=percent(counts[status] / total) if total else UNKNOWN,
-            value=float(counts[status]),
-            n=counts[status],
-            unit="item",
-            items={"status": [status]},
-        )
-        for status in ORDER
-    ]
-    parts = [replace(Bar.of(one, marks), kind=one.label) for one in figures]
-    description = ", ".join(f"{part.label} {part.value:.0f}" for part in parts if part.value)
-    return stacked(f"Items by status: {description or 'none'}", parts)
-
-
-def rates(factor: "FactorFigures", marks: FigureList | None = None) -> str:
-    """The success rate of each level with its interval."""
-    entries = [
-        Bar.of(level_figure(factor.name, level.name, level.success, percent), marks, note=rate(level.success))
-        for level in factor.levels
-    ]
-    return bars(f"Success rate by {factor.name}, with 95% CI", entries, top=1.0, say=percent)
-
-
-def rate(estimate: Estimate) -> str:
-    """A success rate with its interval: `61% (48% to 72%)`."""
-    ends = f" ({interval(estimate.low, estimate.high)})" if estimate.low is not None else ""
-    return f"{percent(estimate.value)}{ends}"
-
-
-def pass_curves(figures: "Figures") -> str:
-    """pass@k and pass^k for each k; empty without repeats."""
-    series = {
-        name: [
-            Point(
-                label=f"{name.replace('k', str(entry.k))}",
-                x=entry.k,
-                y=entry.estimate.value,
-                low=entry.estimate.low,
-                high=entry.estimate.high,
-            )
-            for entry in entries
-            if entry.estimate.value is not None
-        ]
-        for name, entries in (("pass@k", figures.pass_at), ("pass^k", figures.pass_hat))
-    }
-    if not all(series.values()):
-        return ""
-    title = "pass@k and pass^k by the number of runs k, with 95% CI"
-    return curves(title, series, x_axis="k", say_y=percent)
-
-
-def duration_histogram(durations: Durations, marks: FigureList | None = None) -> str:
-    """How long items took. `marks` gets the figures of the bars, which open the items behind them."""
-    bins = durations.bins
-    figures = [
-        Figure(
-            label=f"{seconds(bar.low)} to {seconds(bar.high)}",
-            text=plural(bar.count, "item"),
-            value=float(bar.count),
-            n=bar.count,
-            unit="item",
-            items=_lasting(bar.low, None if bar is bins[-1] else bar.high) if bar.count else None,
-        )
-        for bar in bins
-    ]
-    return histogram(
-        "How many items took how long",
-        [(one.low, one.high) for one in bins],
-        [one.count for one in bins],
-        say=seconds,
-        axis="from start to end of an item",
-        marks=[marks.add(one) for one in figures] if marks else (),
-    )
-
-
-def _lasting(low: float, high: float | None) -> ItemSelection:
-    """The items that took at least `low` and less than `high` seconds; None: any longer time."""
-    # Edges are multiples of a step. Not in exponential notation, which filters do not read.
-    ends = ["" if end is None else f"{Decimal(repr(round(end, 9))):f}" for end in (low, high)]
-    return {"duration": ["..".join(ends)]}
-
-
-def cost_against_success(factor: "FactorFigures", marks: FigureList | None = None) -> str:
-    """What an item cost against how often it succeeded; empty unless two levels know both.
-
-    Levels that no other one beats in both have a ring, and a line through them.
-    """
-    from proctor.stats.ranking import undominated
-
-    known = [
-        (level, cost, rate)
-        for level in factor.levels
-        if (cost := level.cost_usd.value) is not None and (rate := level.success.value) is not None
-    ]
-    is_tiny = is_tiny_cost(factor.levels)
-    front = undominated({level.name: (-rate, cost) for level, cost, rate in known})
-    points = [
-        Point.of(
-            level_figure(factor.name, level.name, level.success, percent, f"{usd(cost)} per item"),
-            marks,
-            x=1000 * cost if is_tiny else cost,
-            is_marked=level.name in front,
-        )
-        for level, cost, _ in known
-    ]
-    if len(points) < 2:
-        return ""
-    costs = [point.x for point in points]
-    many = "1,000 items" if is_tiny else "an item"
-    return scatter(
-        f"Mean cost of {many} against success rate, by {factor.name}",
-        points,
-        x_axis=f"mean cost of {many}",
-        y_axis="success rate",
-        say_x=usd,
-        say_y=percent,
-        y_top=1.0,
-        is_log=min(costs) > 0 and max(costs) >= LOG_FROM * min(costs),
-    )
-
-
-TINY_USD = 0.01
-
-
-def is_tiny_cost(levels: "Sequence[Figures]") -> bool:
-    """Whether items cost so little that the cost of a thousand says more."""
-    return any(level.cost_usd.value and level.cost_usd.value < TINY_USD for level in levels)
-
-
-def tokens_by_model(models: Sequence[ModelSums]) -> str:
-    """How many tokens each model used."""
-    entries = [Bar(label=usage["model"], value=usage["total"]) for usage in models[:DRAWN_MODELS]]
-    return bars("Tokens by model", entries, say=short)
-
-
-# Forest plots.
 
 
 TICK_ROOM = 36
@@ -1028,93 +734,3 @@ def _row(entry: Bar, y: float, middle: float, scale: float, say: Say, ends: tupl
         parts.append(circle_mark(x, height, 5, label, mark=entry.mark))
     parts.append(text_mark(WIDTH, y + 19, value, "c-number", "end"))
     return "".join(parts)
-
-
-# Charts of one factor.
-
-
-def plots(factor: "FactorFigures") -> list[Chart]:
-    """The plots that there are figures for."""
-    if not factor.levels:
-        return []
-    marks = FigureList()
-    drawn = [Chart(title="Success rate", svg=rates(factor, marks), marks=marks.figures)]
-    costs = [(level.name, level.cost_usd) for level in factor.levels]
-    times = [(level.name, level.seconds) for level in factor.levels]
-    drawn += _means("Mean cost of an item", factor.name, costs, usd)
-    drawn += _means("Mean time of an item", factor.name, times, seconds)
-    return drawn
-
-
-def _means(
-    caption: str, factor: str, levels: Sequence[tuple[str, Estimate]], say: Callable[[float | None], str]
-) -> list[Chart]:
-    if all(estimate.value is None for _, estimate in levels):
-        return []
-    marks = FigureList()
-    entries = [
-        # Money and time are never negative, whatever the interval.
-        replace(bar, low=None if bar.low is None else max(0.0, bar.low))
-        for name, estimate in levels
-        for bar in [Bar.of(level_figure(factor, name, estimate, say), marks, note=say(estimate.value))]
-    ]
-    svg = bars(f"{caption} by {factor}, with 95% CI", entries, say=say)
-    return [Chart(title=caption, svg=svg, marks=marks.figures)]
-
-
-# Width of texts in plots, and labels in several lines: no label is cut or runs into another.
-
-
-SPACIOUS = 1.2
-"""DejaVu Sans, the widest of the usual fonts, takes this much of the width of Helvetica."""
-_WIDTHS = (
-    278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, 556, 556, 556,
-    556, 556, 556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556, 1015, 667, 667, 722, 722, 667,
-    611, 778, 722, 278, 500, 667, 556, 833, 722, 778, 667, 778, 722, 667, 611, 722, 667, 944, 667,
-    667, 611, 278, 278, 278, 469, 556, 333, 556, 556, 500, 556, 556, 278, 556, 556, 222, 222, 500,
-    222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584,
-)  # fmt: skip
-"""Thousandths of the font size, of the characters from space to tilde."""
-_OTHERS = {"–": 556, "—": 1000, "−": 584, "×": 584, "±": 584, "·": 278, "…": 1000, "’": 222, "\u00a0": 278}
-# Not within a version number: `opus-4.5`, `qwen3:8b`.
-_BREAKS = re.compile(r"(?<=[\s,;/=_-])|(?<=[.:])(?!\d)")
-
-
-@lru_cache(maxsize=4096)
-def text_width(text: str, size: float) -> float:
-    """The width of a text in the units of its font size."""
-    return sum(map(_width, text)) * size / 1000
-
-
-def _width(character: str) -> int:
-    index = ord(character) - 32
-    if 0 <= index < len(_WIDTHS):
-        return _WIDTHS[index]
-    if character in _OTHERS:
-        return _OTHERS[character]
-    if unicodedata.combining(character):
-        return 0
-    return 1000 if unicodedata.east_asian_width(character) in "WF" else 600
-
-
-def wrapped(text: str, width: float, size: float) -> list[str]:
-    """A text in lines of at most this width: between words, behind `, / = - _`, or else anywhere."""
-    lines, current = list[str](), ""
-    for word in _BREAKS.split(" ".join(text.split())):
-        if current and _fits(current + word, width, size):
-            current += word
-            continue
-        if current.strip():
-            lines.append(current.strip())
-        current = word.lstrip()
-        while not _fits(current, width, size) and len(current) > 1:
-            fitting = next(
-                n for n in range(len(current) - 1, 0, -1) if n == 1 or _fits(current[:n], width, size)
-            )
-            lines.append(current[:fitting])
-            current = current[fitting:]
-    return [*lines, current.strip()] if current.strip() else lines
-
-
-def _fits(text: str, width: float, size: float) -> bool:
-    return text_width(text.rstrip(), size) * SPACIOUS <= width

@@ -10,24 +10,19 @@ from dataclasses import dataclass
 
 from proctor.document import Figure, FigureList
 from proctor.formatting import short
-from proctor.report.charts import (
+from proctor.report.charts import Bar, Point, Say, legend_marks, marker, ticks
+from proctor.report.svg import (
     LINE,
     PHONE_SIZE,
     SPACIOUS,
     WIDTH,
-    Bar,
-    Point,
-    Say,
     circle_mark,
     label_mark,
-    legend_marks,
     line_mark,
-    marker,
     rect_mark,
     svg,
     text_mark,
     text_width,
-    ticks,
     wrapped,
 )
 

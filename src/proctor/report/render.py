@@ -27,9 +27,10 @@ from proctor import formatting
 from proctor.document import Chart, Details, Document, Section
 from proctor.formatting import printable
 from proctor.json_values import JsonMap, JsonObject, camel_document
-from proctor.report import as_markdown, charts
+from proctor.report import as_markdown, run_charts, svg
 from proctor.report.as_markdown import PLOTS
-from proctor.report.charts import COLORS, STYLE, as_file, limits, places, wrapped
+from proctor.report.run_charts import limits, places
+from proctor.report.svg import COLORS, STYLE, as_file, wrapped
 from proctor.stats.intervals import Estimate
 from proctor.stats.summary import Summary
 from proctor.store import StoreReader
@@ -61,7 +62,7 @@ def document_html(document: Document) -> str:
 
 def page(template: str, **values: Any) -> str:
     """Render an HTML page with the style sheet and the digest for its content security policy."""
-    style = f"{charts.COLORS}{_template('report.css')}{charts.STYLE}"
+    style = f"{svg.COLORS}{_template('report.css')}{svg.STYLE}"
     source = _environment(escaped=True).get_template(template)
     return source.render(style=Markup(style), digest=_sha256(style), **values)
 
@@ -92,7 +93,7 @@ def _environment(*, escaped: bool) -> "Environment":
         "usd": formatting.usd,
         "seconds": formatting.seconds,
         "figure": formatting.figure,
-        "order": charts.ORDER,
+        "order": run_charts.ORDER,
     }
     return environment
 

@@ -26,15 +26,8 @@ from proctor.document import (
 from proctor.formatting import UNKNOWN, figure, interval, one_line, percent, plural, rank, seconds, usd, whole
 from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import SCORE
-from proctor.report.charts import (
-    Bar,
-    bars,
-    cost_against_success,
-    histogram,
-    is_tiny_cost,
-    level_figure,
-    rate,
-)
+from proctor.report.charts import Bar, bars, histogram
+from proctor.report.run_charts import cost_against_success, is_tiny_cost, level_figure, rate
 from proctor.score import CHECK, EXPECT
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate

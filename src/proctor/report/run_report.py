@@ -19,9 +19,9 @@ from proctor.formatting import (
     whole,
 )
 from proctor.item import ERROR, FINISHED, QUEUED, RUNNING, SUCCESS
-from proctor.report import charts
+from proctor.report import run_charts
 from proctor.report.answer import answer
-from proctor.report.charts import limits, places
+from proctor.report.run_charts import limits, places
 from proctor.stats.figures import FactorFigures, Figures, RunFigures
 from proctor.stats.intervals import Estimate
 from proctor.stats.outcomes import first_line
@@ -61,7 +61,7 @@ def run_report(summary: Summary) -> Document:
         verdict=answer(summary.choice) if summary.choice else None,
         facts=_facts(summary),
         sections=[
-            Chart(title="Items by status", svg=charts.outcome_bar(summary.counts)),
+            Chart(title="Items by status", svg=run_charts.outcome_bar(summary.counts)),
             Details(title="Summary", sections=_totals(summary)),
             Details(title="Batch Results", sections=_outcomes(summary)),
             *([Details(title="Scores", sections=_scores(figures))] if figures.overall.means else []),
@@ -267,7 +267,7 @@ def _factor(factor: FactorFigures, cost: Cost) -> Details:
     return Details(
         title=f"By {factor.name}",
         sections=[
-            Chart(title=f"Success rate by {factor.name}", svg=charts.rates(factor)),
+            Chart(title=f"Success rate by {factor.name}", svg=run_charts.rates(factor)),
             table_of([_success_row(factor, level) for level in factor.levels], texts=(factor.name,)),
             *([_means(factor)] if has_means else []),
             *([Sentence(text=_ranks_text(factor, cost))] if factor.ranks else []),
@@ -353,7 +353,7 @@ def _scores(figures: RunFigures) -> list[Section]:
 
 def _repeats(figures: RunFigures) -> list[Section]:
     overall = figures.overall
-    plot = charts.pass_curves(overall)
+    plot = run_charts.pass_curves(overall)
     rows = [
         {
             "k": some.k,
@@ -419,7 +419,7 @@ def _models(summary: Summary) -> list[Section]:
         }
         for usage in summary.models
     ]
-    chart = Chart(title="Tokens by model", svg=charts.tokens_by_model(summary.models))
+    chart = Chart(title="Tokens by model", svg=run_charts.tokens_by_model(summary.models))
     return [chart, table_of(rows, texts=("Model",))]
 
 
@@ -460,7 +460,7 @@ def _cost(summary: Summary) -> list[Section]:
     if cost.judging_usd is not None:
         rows["Evaluation"] = f"{usd(cost.judging_usd)}, as reported by the evaluators"
     main = summary.figures.main
-    plot = charts.cost_against_success(main) if main else ""
+    plot = run_charts.cost_against_success(main) if main else ""
     front = f"Ring: no other {main.name} is better in both." if main else ""
     return [
         table(["Cost", "Amount"], rows.items()),
@@ -496,7 +496,7 @@ def _performance(summary: Summary) -> list[Section]:
         }
         typical = _with_limits(overall.typical_seconds, seconds)
         sections = [
-            Chart(title="Duration of items", svg=charts.duration_histogram(took)),
+            Chart(title="Duration of items", svg=run_charts.duration_histogram(took)),
             table_of([{name: seconds(value) for name, value in durations.items()}]),
             Sentence(
                 text=f"Work time of an item, waiting excluded: typical {typical}, mean "

@@ -31,13 +31,7 @@ from proctor.stats.differences import (
 )
 from proctor.stats.experiment import in_runs
 from proctor.stats.intervals import CONFIDENCE, Estimate, mean, mean_cost
-from proctor.stats.results import (
-    Floats,
-    Ints,
-    Labels,
-    Mask,
-    Results,
-)
+from proctor.stats.results import Floats, Ints, Labels, Mask, Results
 from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.stop_rule import StopRule
 from proctor.store import StoreReader

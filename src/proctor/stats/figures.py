@@ -254,25 +254,26 @@ def figures_of(
         with_errors=rate_of(results.with_errors_failed, tasks.codes),
         pass_at=tuple(PassAtK(k, repeats.estimate(k, every=False)) for k in ks),
         pass_hat=tuple(PassAtK(k, repeats.estimate(k, every=True)) for k in ks),
-        cost_usd=_estimate(mean_cost, cost, tasks.codes),
-        typical_cost_usd=_estimate(geometric_mean, cost, tasks.codes),
-        seconds=_estimate(mean_cost, seconds, tasks.codes),
-        typical_seconds=_estimate(geometric_mean, seconds, tasks.codes),
-        cost_per_success_usd=_cost_per_success(results, tasks.codes),
+        cost_usd=estimate_of(mean_cost, cost, tasks.codes),
+        typical_cost_usd=estimate_of(geometric_mean, cost, tasks.codes),
+        seconds=estimate_of(mean_cost, seconds, tasks.codes),
+        typical_seconds=estimate_of(geometric_mean, seconds, tasks.codes),
+        cost_per_success_usd=cost_per_success(results, tasks.codes),
         scores=_means(results, SCORE, tasks.codes, scales),
         metrics=_means(results, MEASURE, tasks.codes, scales),
     )
 
 
-def rate_of(success: Floats, tasks: Ints) -> Estimate:
-    """A success rate over tasks; with a single task, of that task alone."""
+def rate_of(success: Floats, tasks: Ints, scope: Literal["like", "these"] | None = None) -> Estimate:
+    """A success rate over tasks; without a scope, with a single task, of that task alone."""
     present = ~np.isnan(success)
     values, codes = success[present], tasks[present]
-    is_single = len(np.unique(codes)) == 1
-    return mean(values, codes, lo=0.0, hi=1.0, scope="these" if is_single else "like")
+    scope = scope or ("these" if len(np.unique(codes)) == 1 else "like")
+    return mean(values, codes, lo=0.0, hi=1.0, scope=scope)
 
 
-def _estimate(method: Callable[[Floats, Ints], Estimate], values: Floats, tasks: Ints) -> Estimate:
+def estimate_of(method: Callable[[Floats, Ints], Estimate], values: Floats, tasks: Ints) -> Estimate:
+    """An estimate from the values that are known, and their tasks."""
     present = ~np.isnan(values)
     return method(values[present], tasks[present])
 
@@ -298,7 +299,7 @@ def _means(results: Results, prefix: str, tasks: Ints, scales: Mapping[str, Scal
     return means
 
 
-def _cost_per_success(results: Results, tasks: Ints) -> Estimate:
+def cost_per_success(results: Results, tasks: Ints) -> Estimate:
     """All money over all successes: failures and errors are paid for."""
     cost = results.metrics["cost"]
     present = ~np.isnan(cost) & ~results.is_evaluation
@@ -398,11 +399,18 @@ def _group(results: Results, row: int) -> str:
     return " with ".join(names)
 
 
-def rank_levels(results: Results, by: str, metric: str = "success", tasks: Ints | None = None) -> list[Rank]:
+def rank_levels(
+    results: Results,
+    by: str,
+    metric: str = "success",
+    tasks: Ints | None = None,
+    *,
+    higher_is_better: bool | None = None,
+) -> list[Rank]:
     """The levels of a factor by a metric over tasks, with rank intervals that all hold together.
 
-    Cost, time and tokens rank the smaller one first, by typical ratios. `tasks` are those of `shared_tasks`,
-    where they are known already.
+    Cost, time and tokens rank the smaller one first, by typical ratios; other metrics the higher one, unless
+    `higher_is_better` says otherwise. `tasks` are those of `shared_tasks`, where they are known already.
     """
     if metric not in results.metrics:
         known = ", ".join(results.metrics)
@@ -415,7 +423,9 @@ def rank_levels(results: Results, by: str, metric: str = "success", tasks: Ints 
     columns = {label: (tasks[each], values[each]) for label, each in zip(levels.labels, rows, strict=True)}
     is_skewed = find_metric(metric).is_skewed
     lo, hi = scale_of(results, metric) or (None, None)
-    return ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=not is_skewed, log=is_skewed)
+    if higher_is_better is None:
+        higher_is_better = not is_skewed
+    return ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=higher_is_better, log=is_skewed)
 
 
 def unranked_items(results: Results, by: str) -> dict[str, int]:
@@ -496,7 +506,7 @@ def trend_of(results: Results, metric: str) -> list[TrendPoint]:
     contrasts = corrected_contrasts([first_contrast(groups_of(part), metric) for part in parts])
     changes = {each.candidate: each for each in contrasts}
     return [
-        TrendPoint(run_id=name, estimate=_run_estimate(results, name, metric), change=changes.get(name))
+        TrendPoint(run_id=name, estimate=_runestimate_of(results, name, metric), change=changes.get(name))
         for name in names
     ]
 
@@ -513,7 +523,7 @@ def _pair_of(results: Results, runs: Sequence[str]) -> Results:
     return replace(part, runs=named)
 
 
-def _run_estimate(results: Results, run: str, metric: str) -> Estimate:
+def _runestimate_of(results: Results, run: str, metric: str) -> Estimate:
     part = results.where(results.runs.mask(run))
     tasks, _ = part.tasks(pair=part.pairing())
     values = part.metrics[metric]

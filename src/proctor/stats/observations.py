@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proctor.item import ERROR, SUCCESS, UNCHECKED, Item
-from proctor.metric import MEASURE, METRICS, SCORE, find_metric
+from proctor.metric import MEASURE, METRICS, SCORE, find_metric, score_name
 from proctor.stats.adaptive import Pair
-from proctor.stats.results import InputReader, Labels, score_name
+from proctor.stats.loading import InputReader
+from proctor.stats.results import Labels
 from proctor.stop_rule import StopRule
 from proctor.store import StoreReader
 from proctor.store.results import FinishedColumns, metric_values

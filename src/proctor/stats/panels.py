@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from proctor.json_values import CamelJson, JsonMap, as_map, as_number, texts_in
 from proctor.score import SAMPLE, UNSURE
-from proctor.stats.agreement import mean_of_targets
+from proctor.stats.calibration import mean_of_targets
 from proctor.stats.intervals import Estimate
 from proctor.store.scores import ScoreBallots
 

@@ -34,8 +34,9 @@ from proctor.stats.adaptive import (
     smallest_tolerance,
 )
 from proctor.stats.intervals import Estimate
+from proctor.stats.loading import InputReader
 from proctor.stats.observations import Scale, inputs_of, item_values, level_of, tasks_of
-from proctor.stats.results import InputReader, Labels
+from proctor.stats.results import Labels
 from proctor.stats.sequential import DifferenceGoal, Goal, Monitor, RankGoal, WidthGoal
 from proctor.stats.stored_baseline import with_baseline_run, with_stored_results
 from proctor.stop_rule import STOP_RULE, RaceStanding, StopDecision, StopRule, StopState

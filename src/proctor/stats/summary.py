@@ -291,7 +291,7 @@ def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     # numpy, which a plain run that names this module does not need.
     from proctor.stats.choice import choose
     from proctor.stats.figures import run_figures
-    from proctor.stats.results import load_scope
+    from proctor.stats.loading import load_scope
 
     if scope.run_id:
         scope = replace(scope, run_id=read.batch(scope.run_id, now)["runId"])

@@ -26,7 +26,7 @@ from proctor.document import CaptionedChart, Chart
 from proctor.errors import NotFound, UsageError
 from proctor.job import check_run_id
 from proctor.json_values import JsonObject, camel_document
-from proctor.report import charts as report_charts
+from proctor.report import svg
 from proctor.secrets import private_folder
 from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import (
@@ -72,7 +72,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/style/charts.css", include_in_schema=False)
     def style() -> Response:
-        return Response(report_charts.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
+        return Response(svg.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
     @routes.get(
         "/api/runs/{run_id}",

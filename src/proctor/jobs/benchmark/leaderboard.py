@@ -8,10 +8,10 @@ rate, mean and ratio is over tasks; with a single task it is about this task alo
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +27,6 @@ from proctor.stats.intervals import (
     geometric_mean,
     mean,
     mean_cost,
-    per_success,
 )
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import SessionUsage
@@ -39,6 +38,7 @@ from proctor.tasks.task import models_with_agents, ranked_name
 
 if TYPE_CHECKING:
     from proctor.stats.ranking import Rank
+    from proctor.stats.results import Floats, Ints, Results
 
 # Runs of a benchmark, from the rows of the store.
 
@@ -354,60 +354,83 @@ def models_of(runs: Sequence[BenchmarkRun]) -> tuple[ModelFigures, ...]:
     return tuple(sorted(models, key=_best_first))
 
 
+def results_of(runs: Iterable[BenchmarkRun]) -> "Results":
+    """The finished runs as columns. A call without a price counts as free."""
+    # Loads numpy, which the live view of a run does not need.
+    from proctor.stats.results import Results
+
+    runs = [run for run in runs if run.is_finished]
+    cutoffs = {None: None, True: "yes", False: "no"}
+    return Results.of(
+        tasks=[run.task for run in runs],
+        status=[run.status for run in runs],
+        repeat=[run.run for run in runs],
+        factors={
+            "model": [run.model for run in runs],
+            "task": [run.task for run in runs],
+            "after_cutoff": [cutoffs[run.is_after_cutoff] for run in runs],
+        },
+        metrics={
+            "success": [float(run.succeeded) if run.is_judged else None for run in runs],
+            "cost": [run.cost_usd or 0.0 for run in runs],
+            "time": [run.completion_time for run in runs],
+            **{name: [getattr(run, name) for run in runs] for name in MEASURES},
+        },
+    )
+
+
+def _units(results: "Results", *, is_single: bool) -> "Ints":
+    """What varies at random: the task of each run, or of a single task the run itself."""
+    return results.repeat if is_single else results.factors["task"].codes
+
+
 def _figures(name: str, runs: Sequence[BenchmarkRun], *, is_single: bool) -> ModelFigures:
+    import numpy as np
+
+    from proctor.stats.figures import cost_per_success, estimate_of, rate_of
+
     scope: Literal["these", "like"] = "these" if is_single else "like"
-    judged = [run for run in runs if run.is_judged]
-    won = [run for run in runs if run.succeeded]
-    work, tasks = _column(won, "completion_time")
+    results = results_of(runs)
+    success, tasks = results.metrics["success"], results.factors["task"].codes
+    won = results.where(success == 1)
+    won_tasks, seconds = won.factors["task"].codes, won.metrics["time"]
+    mean_of = partial(mean, lo=0.0, scope=scope)
+
+    # Errors last, as result files have always had them: another order changes last digits.
+    order = np.argsort(results.is_error, kind="stable")
+    cutoffs = results.factors["after_cutoff"]
+    rates = {
+        level: rate_of(success[rows], tasks[rows])
+        for level in cutoffs.labels
+        if (rows := cutoffs.mask(level) & ~np.isnan(success)).any()
+    }
+    cost = _cost(runs)
+    per_success = Estimate(value=None, note="Some prices are missing.")
+    if cost is not None:
+        per_success = cost_per_success(results, _units(results, is_single=is_single))
+        per_success = replace(per_success, scope=THESE) if is_single else per_success
     return ModelFigures(
         name=name,
         display_name=runs[0].display_name,
         runs=tuple(runs),
         counts={status: sum(run.status == status for run in runs) for status in STATUSES},
-        rate=_rate(judged, scope),
-        rate_with_errors=_rate([*judged, *(run for run in runs if run.status == ERROR)], scope),
-        rate_before_cutoff=_rate_of_some([run for run in judged if run.is_after_cutoff is False]),
-        rate_after_cutoff=_rate_of_some([run for run in judged if run.is_after_cutoff]),
-        work=mean(work, tasks, lo=0.0, scope=scope) if is_single else mean_cost(work, tasks),
-        typical_work=geometric_mean(work, tasks),
-        means={name: mean(*_column(won, name), lo=0.0, scope=scope) for name in MEASURES},
+        rate=rate_of(success, tasks, scope),
+        rate_with_errors=rate_of(results.with_errors_failed[order], tasks[order], scope),
+        rate_before_cutoff=rates.get("no"),
+        rate_after_cutoff=rates.get("yes"),
+        work=estimate_of(mean_of if is_single else mean_cost, seconds, won_tasks),
+        typical_work=estimate_of(geometric_mean, seconds, won_tasks),
+        means={measure: estimate_of(mean_of, won.metrics[measure], won_tasks) for measure in MEASURES},
         tokens=sum(run.total_tokens for run in runs),
-        cost_usd=_cost(runs),
-        cost_per_success=_per_success(runs, is_single=is_single),
+        cost_usd=cost,
+        cost_per_success=per_success,
     )
-
-
-def _rate(runs: Sequence[BenchmarkRun], scope: Literal["these", "like"]) -> Estimate:
-    return mean(*_column(runs, "succeeded"), lo=0.0, hi=1.0, scope=scope)
-
-
-def _rate_of_some(runs: Sequence[BenchmarkRun]) -> Estimate | None:
-    return _rate(runs, "these" if len({run.task for run in runs}) < 2 else "like") if runs else None
-
-
-def _column(
-    runs: Sequence[BenchmarkRun], name: str, *, is_single: bool = False
-) -> tuple[list[float], list[Hashable]]:
-    """The values of a field of the runs that have one, and what varies at random: their tasks, or with
-    `is_single` the runs themselves."""
-    known = [(value, run) for run in runs if (value := getattr(run, name)) is not None]
-    return [value for value, _ in known], [run.run if is_single else run.task for _, run in known]
 
 
 def _cost(runs: Sequence[BenchmarkRun]) -> float | None:
     """What all runs cost together; None when part of it is not known."""
     known = [run.cost_usd for run in runs if run.cost_usd is not None]
     return math.fsum(known) if known and not any(run.unpriced_calls for run in runs) else None
-
-
-def _per_success(runs: Sequence[BenchmarkRun], *, is_single: bool) -> Estimate:
-    """What one success costs, failures paid for, over tasks; of a single task, over its runs."""
-    if _cost(runs) is None:
-        return Estimate(value=None, note="Some prices are missing.")
-    ended = [run for run in runs if run.is_finished]
-    passed, units = _column(ended, "succeeded", is_single=is_single)
-    estimate = per_success([run.cost_usd or 0.0 for run in ended], passed, units)
-    return replace(estimate, scope=THESE) if is_single else estimate
 
 
 def _order(models: Sequence[ModelFigures], *, with_errors: bool) -> list[str]:
@@ -430,39 +453,33 @@ def rankings_of(models: Sequence[ModelFigures]) -> tuple[Ranking, ...]:
     are about this task alone. Fewer than six of them tell nobody apart.
     """
     # numpy; the live view of a run needs only what is below.
-    from proctor.stats.ranking import ranks_of_columns
+    from proctor.stats.figures import rank_levels
 
     is_single = len({run.task for model in models for run in model.runs}) < 2
-    winners = {model.name: [run for run in model.runs if run.succeeded] for model in models}
-    judged = {model.name: [run for run in model.runs if run.is_judged] for model in models}
+    results = results_of(run for model in models for run in model.runs)
+    won = results.where(results.metrics["success"] == 1)
 
     def ranked(
-        runs: Mapping[str, Sequence[BenchmarkRun]],
-        field: str,
+        rows: "Results",
+        metric: str,
         estimate: Callable[[ModelFigures], Estimate],
         *,
-        is_rate: bool = False,
-        log: bool = False,
+        higher_is_better: bool = False,
     ) -> "list[Rank]":
         """Those with values, with the estimates that the page shows."""
-        columns = {}
-        for name, chosen in runs.items():
-            values, units = _column(chosen, field, is_single=is_single)
-            if values:
-                columns[name] = units, values
-        lo, hi = (0.0, 1.0) if is_rate else (None, None)
-        placed = ranks_of_columns(columns, lo=lo, hi=hi, higher_is_better=is_rate, log=log)
+        units = _units(rows, is_single=is_single)
+        places = rank_levels(rows, "model", metric, units, higher_is_better=higher_is_better)
         estimates = {model.name: estimate(model) for model in models}
-        return [_with_estimate(row, estimates[row.name]) for row in placed if row.value is not None]
+        return [_with_estimate(rank, estimates[rank.name]) for rank in places if rank.value is not None]
 
     def of_means(name: str) -> "list[Rank]":
-        return ranked(winners, name, lambda model: model.means[name])
+        return ranked(won, name, lambda model: model.means[name])
 
     # Where no run succeeded, no model is the most successful.
-    judged = judged if any(winners.values()) else {}
-    success = ranked(judged, "succeeded", lambda model: model.rate, is_rate=True)
-    speed = ranked(winners, "completion_time", lambda model: model.typical_work, log=True)
-    value = _ranked_by_value(models, is_single=is_single)
+    judged = results if len(won) else won
+    success = ranked(judged, "success", lambda model: model.rate, higher_is_better=True)
+    speed = ranked(won, "time", lambda model: model.typical_work)
+    value = _ranked_by_value(models, results, is_single=is_single)
     rows = (
         ("most_successful", "Most Successful", "success rate", success),
         ("fastest", "Fastest", "typical completion time", speed),
@@ -487,7 +504,7 @@ def _with_estimate(rank: "Rank", estimate: Estimate) -> "Rank":
     )
 
 
-def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "list[Rank]":
+def _ranked_by_value(models: Sequence[ModelFigures], results: "Results", *, is_single: bool) -> "list[Rank]":
     """By cost per success. A model whose interval has no upper limit is tied with all others."""
     from proctor.stats.ranking import rank_row, ranks_of_columns
 
@@ -495,14 +512,10 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
         model.name: model.cost_per_success for model in models if model.cost_per_success.value is not None
     }
     tested = [model for model in models if model.name in known and known[model.name].high is not None]
-    placed = {
-        rank.name: rank
-        for rank in ranks_of_columns(
-            {model.name: _linearized(model, is_single=is_single) for model in tested},
-            higher_is_better=False,
-            log=True,
-        )
-    }
+    units, levels = _units(results, is_single=is_single), results.factors["model"]
+    masks = {model.name: levels.mask(model.name) for model in tested}
+    columns = {name: _linearized(results.where(rows), units[rows]) for name, rows in masks.items()}
+    placed = {rank.name: rank for rank in ranks_of_columns(columns, higher_is_better=False, log=True)}
     untested = len(known) - len(placed)
     rows = []
     for name, estimate in known.items():
@@ -514,19 +527,18 @@ def _ranked_by_value(models: Sequence[ModelFigures], *, is_single: bool) -> "lis
     return sorted(rows, key=lambda each: (each.rank, each.value or 0.0, each.name))
 
 
-def _linearized(model: ModelFigures, *, is_single: bool) -> tuple[list[Hashable], list[float]]:
+def _linearized(results: "Results", units: "Ints") -> "tuple[Ints, Floats]":
     """One value per task whose geometric mean is the cost per success, and whose logs vary as its log does
     (first-order expansion of the ratio): so that ratios of two models can be compared by task."""
-    ended = [run for run in model.runs if run.is_finished]
-    costs, passed = defaultdict[Hashable, float](float), defaultdict[Hashable, float](float)
-    for run, won, unit in zip(ended, *_column(ended, "succeeded", is_single=is_single), strict=True):
-        costs[unit] += run.cost_usd or 0.0
-        passed[unit] += won
-    cost, successes = (math.fsum(sums.values()) / len(sums) for sums in (costs, passed))
+    import numpy as np
+
+    codes, inverse = np.unique(units, return_inverse=True)
+    costs = np.bincount(inverse, weights=results.metrics["cost"])
+    passed = np.bincount(inverse, weights=results.metrics["success"] == 1)
+    cost, successes = (math.fsum(sums) / len(codes) for sums in (costs, passed))
     if not cost:
-        return [], []
-    values = [cost / successes * math.exp(costs[unit] / cost - passed[unit] / successes) for unit in costs]
-    return list(costs), values
+        return codes[:0], np.empty(0)
+    return codes, cost / successes * np.exp(costs / cost - passed / successes)
 
 
 # How each model of a benchmark stands, cheaply enough to ask several times a second.

@@ -18,12 +18,12 @@ from pathlib import Path
 from proctor import processes, secrets
 from proctor.config import WatchSection
 from proctor.errors import NotFound, UsageError
+from proctor.evaluators.registry import declared_scale
 from proctor.formatting import figure, moment, one_line, plural
 from proctor.item import digest_of
 from proctor.jobs.evaluation.online import watching_process
 from proctor.json_values import JsonObject, as_text, maps_in
 from proctor.report import charts
-from proctor.stats import evaluation
 from proctor.stats.drift import BLOCK, Crossing, DriftMonitor, DriftPoint, DriftSettings
 from proctor.store import Store, timestamp
 from proctor.store.definitions import OnlineConfig
@@ -165,7 +165,7 @@ def scale_of(
     ids = [as_text(entry, "evaluatorId") for entry in maps_in(config["document"], "evaluators")]
     documents = [document for each in ids if (document := store.definitions.document(each))]
     own = [document for document in documents if as_text(document, "evaluatorName") == key.evaluator]
-    return evaluation.scale_of(key.evaluator, key.dimension, own[-1] if own else None)
+    return declared_scale(key.evaluator, key.dimension, own[-1] if own else None)
 
 
 def _point_row(key: LineKey, point: DriftPoint, at: str) -> DriftPointRow:

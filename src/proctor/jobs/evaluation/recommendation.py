@@ -16,12 +16,12 @@ from proctor.evaluators.answer_parser import AnswerField, instructions_for, read
 from proctor.evaluators.judging import Judge, JudgeUsage, ask_until_readable, fenced
 from proctor.evaluators.rendering import numbered, turns_of
 from proctor.formatting import clipped
+from proctor.jobs.evaluation.evaluator_results import high_is_bad
 from proctor.jobs.evaluation.online import passes
 from proctor.jobs.evaluation.request import moment_of, period_of
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json
 from proctor.score import Score
-from proctor.stats.evaluation import high_is_bad
 from proctor.store import Store
 from proctor.store.scores import JudgedFilter, sessions_page, verdicts_of
 from proctor.store.session_selection import LogGroupSessions, Period, session_heads, session_ids

@@ -30,23 +30,21 @@ from proctor.document import (
 from proctor.evaluators.model_judge import FIELDS
 from proctor.evaluators.pairwise import PAIRWISE
 from proctor.formatting import UNKNOWN, one_line, plural, short, usd, whole
-from proctor.jobs.evaluation.pairs import PairwiseResult, pairwise_result, pairwise_sections
-from proctor.jobs.evaluation.state import EvaluationState
-from proctor.json_values import JsonMap, JsonObject, as_number, camel_document, without_empty
-from proctor.stats.agreement import CalibrationPair, label_pairs, people_labels
-from proctor.stats.evaluation import (
+from proctor.jobs.evaluation.evaluator_results import (
     EvaluationResults,
     EvaluatorResult,
-    Insight,
-    InsightFinding,
     JudgedTarget,
     Key,
     StoredCalibration,
     evaluator_results,
-    findings_of,
     high_is_bad,
-    insights_of,
 )
+from proctor.jobs.evaluation.insights import Insight, InsightFinding, findings_of, insights_of
+from proctor.jobs.evaluation.labeled_scores import label_pairs, people_labels
+from proctor.jobs.evaluation.pairs import PairwiseResult, pairwise_result, pairwise_sections
+from proctor.jobs.evaluation.state import EvaluationState
+from proctor.json_values import JsonMap, JsonObject, as_number, camel_document, without_empty
+from proctor.stats.calibration import CalibrationPair
 from proctor.stats.intervals import Estimate
 from proctor.stats.panels import Panel, panels_of
 from proctor.store import Store, StoreReader
@@ -269,7 +267,7 @@ def _worst_first(result: EvaluatorResult) -> tuple[bool, float]:
 
 
 def _average_figure(result: EvaluatorResult) -> Figure:
-    from proctor.report.charts import estimate_figure
+    from proctor.report.run_charts import estimate_figure
 
     return estimate_figure(
         result.title,

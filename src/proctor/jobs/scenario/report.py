@@ -23,9 +23,10 @@ from proctor.document import (
 )
 from proctor.formatting import chance, figure, interval, percent, plural, short, usd, whole
 from proctor.jobs.scenario.analysis import BatchAnalyzer, around, cost_limits
-from proctor.report.charts import Bar, Point, estimate_figure, scatter
+from proctor.report.charts import Bar, Point, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
 from proctor.report.render import document_html, method_text, report_files, sample_text, write_pages
+from proctor.report.run_charts import estimate_figure
 from proctor.stats import experiment
 from proctor.stats.intervals import Estimate
 

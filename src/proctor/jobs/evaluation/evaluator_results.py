@@ -10,22 +10,19 @@ results until it has finished.
 
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING, Any
 
-from proctor.evaluators.builtins import JUDGED, PREFIX
-from proctor.evaluators.matchers import MATCHINGS
-from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
-from proctor.evaluators.registry import builtin_listing, ratings_of
-from proctor.json_values import CamelJson, JsonMap, as_number, as_text
-from proctor.stats.agreement import CalibrationPair, Scale, corrected_mean
+from proctor.evaluators.registry import declared_scale
+from proctor.json_values import JsonMap
+from proctor.stats.calibration import CalibrationPair, Scale
+from proctor.stats.corrected_means import corrected_mean
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
 from proctor.stats.panels import Panel
-from proctor.store.scores import FirstItem, InsightRow, LabelCount, ScoreSums, ScoreVotes, SessionTotals
+from proctor.store.scores import FirstItem, LabelCount, ScoreSums, ScoreVotes, SessionTotals
 
 if TYPE_CHECKING:
     from proctor.stats.samples import FloatArray
@@ -351,25 +348,6 @@ def evaluator_results(
     )
 
 
-def scale_of(name: str, dimension: str, definition: JsonMap | None = None) -> Scale | None:
-    """The lowest and the highest value of an evaluator; None: it declares no scale."""
-    if name in MATCHINGS or name.removeprefix(PREFIX) in JUDGED:
-        ratings = builtin_listing(name).ratings
-    else:
-        ratings = ratings_of(definition, dimension) if definition else {}
-    values = [value for value in ratings.values() if value is not None]
-    return (min(values), max(values)) if len(set(values)) > 1 else None
-
-
-def criterion_scale(criterion: JsonMap) -> Scale | None:
-    """The lowest and the highest value of a criterion of a dialogue or scenario; None: it has labels."""
-    kind = as_text(criterion, "scale")
-    if kind == "binary":
-        return 0.0, 1.0
-    low, high = as_number(criterion, "low"), as_number(criterion, "high")
-    return (low, high) if kind == "scalar" and low is not None and high is not None else None
-
-
 def _fold_errors(sums: dict[Key, ScoreSums]) -> None:
     """A target that failed as a whole failed on each dimension of its evaluator."""
     for name, digest, dimension in list(sums):
@@ -424,7 +402,9 @@ def _result(
 ) -> EvaluatorResult:
     name, digest, dimension = key
     requested_as = requested.get(name, {}).get("evaluator", name)
-    scale = scale_of(name, dimension, about.definitions.get(requested_as) or about.definitions.get(name))
+    scale = declared_scale(
+        name, dimension, about.definitions.get(requested_as) or about.definitions.get(name)
+    )
     stored = about.calibration(key, totals)
     noise_from = "votes" if noise else ""
     if noise is None and stored and (noise := stored.noise):
@@ -465,100 +445,3 @@ class JudgedTarget:
     label: str
     explanation: str
     error: str = ""
-
-
-_WORD = re.compile(r"\w+")
-_REASONS = {FAILURES: "root_cause", INTENT: "description", SUMMARY: "final_outcome"}
-"""The detail shown as an example, by insight."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsightFinding:
-    """A finding of an insight in one session."""
-
-    session: str
-    """Its external id."""
-    label: str
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def text(self, name: str) -> str:
-        """A detail as text; empty where it is missing."""
-        return str(self.details.get(name) or "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """Findings that are alike."""
-
-    id: int
-    """From 1 on, the largest first."""
-    key: str
-    findings: Sequence[InsightFinding]
-
-    @property
-    def sessions(self) -> int:
-        return len({finding.session for finding in self.findings})
-
-    @property
-    def first(self) -> InsightFinding:
-        """The representative finding."""
-        return self.findings[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Insight(CamelJson):
-    """A finding in one or several sessions."""
-
-    insight: str
-    found: str
-    """A failure's kind, an intent, an approach."""
-    example: str
-    """The judge's explanation for one of the sessions; may be empty."""
-    sessions: Sequence[str]
-    """Their external ids."""
-
-
-def insights_of(findings: Mapping[str, Sequence[InsightFinding]]) -> list[Insight]:
-    """The findings of each insight, clustered, the most frequent first."""
-    return [
-        Insight(
-            insight=name,
-            found=_title(name, cluster),
-            example=cluster.first.text(_REASONS[name]),
-            sessions=list(dict.fromkeys(finding.session for finding in cluster.findings)),
-        )
-        for name, own in findings.items()
-        for cluster in clusters(own, lambda finding: bare(finding.label))
-    ]
-
-
-def _title(insight: str, cluster: Cluster) -> str:
-    label = cluster.first.label
-    return f"{family_of(label)}: {kind_of(label)}" if insight == FAILURES else label
-
-
-def findings_of(rows: Iterable[InsightRow]) -> list[InsightFinding]:
-    """The findings of an insight; sessions in which nothing went wrong are excluded."""
-    return [
-        InsightFinding(
-            session=json.loads(row["details"]).get("session") or row["scoredSessionId"],
-            label=row["label"],
-            details=json.loads(row["explanation"]),
-        )
-        for row in rows
-        if row["label"] != NO_FAILURE
-    ]
-
-
-def clusters(findings: Iterable[InsightFinding], alike: Callable[[InsightFinding], str]) -> list[Cluster]:
-    """Group findings by the key that `alike` gives them; the largest group first."""
-    groups: dict[str, list[InsightFinding]] = {}
-    for finding in findings:
-        groups.setdefault(alike(finding), []).append(finding)
-    ordered = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
-    return [Cluster(id=number, key=key, findings=own) for number, (key, own) in enumerate(ordered, 1)]
-
-
-def bare(name: str) -> str:
-    """A name without case and punctuation, so that spellings of it are equal."""
-    return " ".join(_WORD.findall(name.casefold()))
