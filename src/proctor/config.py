@@ -309,7 +309,7 @@ def _check_file(data: dict[str, Any]) -> None:
             except ValueError as error:
                 raise ValueError(f"[sandbox]: {error}") from None
         elif section == "budget" and not (
-            isinstance(entries, dict) and {*entries} == {"usd"} and _USD.holds(entries["usd"])
+            isinstance(entries, dict) and set(entries) == {"usd"} and _USD.holds(entries["usd"])
         ):
             raise ValueError("[budget] limits the spending of all runs on a store together\nWrite:  usd = 50")
         elif section in SETTINGS or f"{section}.*" in SETTINGS:
@@ -411,7 +411,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 def _beside(path: Path, entry: JsonMap, name: str = "key_file") -> dict[str, Any]:
     """The same settings, with the path of a file relative to the file that names it."""
     file = as_text(entry.get(name))
-    return {**entry, name: str(path.parent / Path(file).expanduser())} if file else {**entry}
+    return {**entry, name: str(path.parent / Path(file).expanduser())} if file else dict(entry)
 
 
 def _watch(entry: JsonMap) -> WatchSection:

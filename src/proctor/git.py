@@ -182,7 +182,7 @@ class Git:
         """A setting of the user or the repository, which calls here may replace; empty: not set."""
         listed = self.line("config", "--show-scope", f"--type={kind}", "--get-all", name)
         pairs = (line.partition("\t") for line in listed.splitlines())
-        return next((value for scope, _, value in reversed([*pairs]) if scope != "command"), "")
+        return next((value for scope, _, value in reversed(list(pairs)) if scope != "command"), "")
 
     def user_identity(self) -> dict[str, str]:
         """Name and address of the user for commits, as variables; empty: the settings have none."""

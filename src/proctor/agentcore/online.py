@@ -151,7 +151,7 @@ def _watch_document(service: Service, watch: WatchSection) -> JsonObject:
             "sessionConfig": {"sessionTimeoutMinutes": watch.session_timeout_minutes},
         },
         "dataSourceConfig": {
-            "cloudWatchLogs": {"logGroupNames": [*watch.log_groups], "serviceNames": [watch.service]}
+            "cloudWatchLogs": {"logGroupNames": list(watch.log_groups), "serviceNames": [watch.service]}
         },
         "evaluators": [{"evaluatorId": name} for name in watch.evaluators],
         "evaluationExecutionRoleArn": f"arn:aws:iam::{service.names.account}:role/proctor",

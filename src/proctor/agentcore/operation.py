@@ -225,7 +225,7 @@ def parsed_body(body: bytes) -> JsonObject:
             f"The body is nested more than {DEEPEST} levels deep.", reason="CannotParse"
         )
     # PostgreSQL does not store NUL.
-    return {**_without_nul(document)} if b"\\u0000" in body else document
+    return dict(_without_nul(document)) if b"\\u0000" in body else document
 
 
 async def _read(request: Request, most: int) -> bytes:

@@ -191,7 +191,7 @@ def calibrate_evaluator(
         if not human_labels:
             raise UsageError(f"there are no labels for {evaluator.name}")
         sessions = _sessions(ctx.store, human_labels)
-        results = asyncio.run(workbench.judged(evaluator, [*sessions.values()] * repeats))
+        results = asyncio.run(workbench.judged(evaluator, list(sessions.values()) * repeats))
     scores = _by_session(list(sessions), results)
     calibrations = {
         dimension: calibrate(

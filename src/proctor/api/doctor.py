@@ -93,7 +93,7 @@ def check_keys_and_agents(settings: Settings) -> Iterator[CheckResult]:
     yield _keys(settings.environment)
     names = [name for name in agent_names() if name not in ("command", "scripted")]
     starts = {name: start for name in names if (start := _start(name, settings))}
-    results = try_starts([*starts.values()], settings.confinement, settings.user_environment)
+    results = try_starts(list(starts.values()), settings.confinement, settings.user_environment)
     tried = dict(zip(starts, results, strict=True))
     for name in names:
         if (result := tried.get(name)) and result.problem:

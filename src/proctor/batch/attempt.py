@@ -107,7 +107,7 @@ class SharedTimers:
         limit.timer = group
 
     def _expire(self, tick: int) -> None:
-        for limit in [*self._due.pop(tick)]:
+        for limit in list(self._due.pop(tick)):
             limit.expire()
 
 

@@ -113,7 +113,7 @@ def try_out(
     evaluator, scores = trial.evaluator, trial.scores
     if as_json:
         print_json(
-            {"evaluator": evaluator.name, "digest": evaluator.digest, "scores": [*map(_document, scores)]}
+            {"evaluator": evaluator.name, "digest": evaluator.digest, "scores": list(map(_document, scores))}
         )
     else:
         _print_scores(evaluator, scores)
@@ -207,7 +207,7 @@ def _list(context: typer.Context, as_json: bool) -> int:
     with terminal_context(context.obj) as ctx:
         listings = list_evaluators(ctx)
     if as_json:
-        print_json({"evaluators": [*map(_listing_document, listings)]})
+        print_json({"evaluators": list(map(_listing_document, listings))})
     else:
         print_table(("EVALUATOR", "LEVEL", "KIND", "FROM", "WHAT IT JUDGES"), map(_cells, listings))
     return output.SUCCEEDED

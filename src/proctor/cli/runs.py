@@ -456,7 +456,7 @@ def _print_outputs(record: Mapping[str, Any]) -> None:
 
 def _print_last_lines(record: Mapping[str, Any]) -> None:
     """The end of the output of the program that failed; that of a check is printed with its step."""
-    name, text = next(iter(reversed([*_outputs(record)])), ("", ""))
+    name, text = next(iter(reversed(list(_outputs(record)))), ("", ""))
     if not name or name.startswith("check") or (name == "setup" and record["agentSeconds"] is not None):
         return
     lines = text.strip().splitlines()

@@ -191,7 +191,7 @@ def _header_problems(document: JsonMap, wire: bool) -> Iterable[DefinitionProble
 def _judge(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
-    problems = [*_unknown(where, config, ("instructions", "ratingScale", "modelConfig", *PANELS))]
+    problems = list(_unknown(where, config, ("instructions", "ratingScale", "modelConfig", *PANELS)))
     problems += _instructions(f"{where}.instructions", config.get("instructions"), level)
     problems += _scale(f"{where}.ratingScale", config.get("ratingScale"))
     if as_map(config, "jury").get("rule") == "median" and not _is_numerical(config.get("ratingScale")):
@@ -350,7 +350,7 @@ def _code(where: str, config: object, level: Level | None, wire: bool) -> Iterab
         return [DefinitionProblem(where, "should be a map")]
     kinds = ("lambdaConfig",) if wire else ("lambdaConfig", "function", "command")
     limits = () if wire else ("timeoutSeconds", "memoryMegabytes")
-    problems = [*_unknown(where, config, (*kinds, *limits))]
+    problems = list(_unknown(where, config, (*kinds, *limits)))
     chosen = [kind for kind in kinds if kind in config]
     if len(chosen) != 1:
         return [*problems, DefinitionProblem(where, f"should have exactly one of {', '.join(kinds)}")]
@@ -393,7 +393,7 @@ def _command(where: str, command: object) -> Iterable[DefinitionProblem]:
 def _derived(where: str, config: object, level: Level | None, wire: bool) -> Iterable[DefinitionProblem]:
     if not isinstance(config, Mapping):
         return [DefinitionProblem(where, "should be a map")]
-    problems = [*_unknown(where, config, ("baseEvaluatorId", "modelConfig", *PANELS))]
+    problems = list(_unknown(where, config, ("baseEvaluatorId", "modelConfig", *PANELS)))
     base = config.get("baseEvaluatorId")
     here = f"{where}.baseEvaluatorId"
     if not (isinstance(base, str) and BASE.fullmatch(base)):

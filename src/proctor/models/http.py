@@ -113,7 +113,7 @@ class PostTarget:
         own_names = {name.lower() for name in headers}
         if own_names & {"content-length", "transfer-encoding", "connection"}:
             raise ValueError("a header that the client sets itself")
-        fields = [*((name, value) for name, value in lines.items() if name.lower() not in own_names)]
+        fields = [(name, value) for name, value in lines.items() if name.lower() not in own_names]
         head = [f"POST {path}{query} HTTP/1.1"]
         for name, value in [*fields, *headers.items()]:
             # A line break in a key would add a header, or a request.

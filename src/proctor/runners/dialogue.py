@@ -211,7 +211,7 @@ class _Dialogue:
             return []
         tools = self.tools.get(self._under_test)
         specs, folder = (tools.specs.values(), tools.folder) if tools else ((), self.services.home)
-        solved = await execute_solution(checks, self.world.initial, [*specs], self.services, folder)
+        solved = await execute_solution(checks, self.world.initial, list(specs), self.services, folder)
         results = check_task(checks, self.world, lines, self._under_test, solved)
         for result in results:
             self._record_check(f"task.{result.kind}", result.failures)
@@ -404,7 +404,7 @@ class _Dialogue:
             participants[side].state.update(saved.state)
             self.clients[side].client.restore(saved.usage)
             if side in self.tools:
-                self.tools[side].exchanges.update({n: [*map(dict, m)] for n, m in saved.exchanges.items()})
+                self.tools[side].exchanges.update({n: list(map(dict, m)) for n, m in saved.exchanges.items()})
         if self.world and standing.world:
             self.world.restore(standing.world)
             for tools in self.tools.values():

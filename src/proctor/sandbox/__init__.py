@@ -316,7 +316,7 @@ class Sandbox:
             write=folders,
             home=home,
             read=[*read, *(_expanded(path, self.user_home) for path in settings.read)],
-            named=[*_flat_texts(named)],
+            named=list(_flat_texts(named)),
             hidden=self.hidden,
             concealed=concealed,
             network=network,

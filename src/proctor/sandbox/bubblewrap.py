@@ -161,7 +161,7 @@ def _shown(places: Iterable[Path]) -> Iterator[str]:
     """What can be read. A link stays one if what it leads to is visible: programs find their parts from
     there."""
     ordered = sorted(dict.fromkeys(places), key=lambda path: len(path.parts))
-    visible = {*ordered}
+    visible = set(ordered)
     for path in ordered:
         if path.is_symlink() and visible.isdisjoint(path.parents):
             real = Path(os.path.realpath(path))

@@ -191,10 +191,10 @@ def readable(program: Sequence[str], environment: Mapping[str, str], policy: "Po
     own = tuple(_prefix(folder) for folder in policy.write)
     parts = environment.get("PATH", os.defpath).split(os.pathsep)
     search = os.pathsep.join(part for part in parts if not f"{part}/".startswith(own))
-    places = [*_installations(search, private)]
+    places = list(_installations(search, private))
     for name in _PLACES:
         places += _existing(environment.get(name, "").split(os.pathsep))
-    named = [*_named_paths([*policy.named, *program])]
+    named = list(_named_paths([*policy.named, *program]))
     places += [place for place in named if not _prefix(place).startswith(own)]
     files = [str(place) for place in named if not place.is_dir()]
     places += _of_programs([*files, *program], search, private, own)
@@ -233,7 +233,9 @@ def _without_private(places: Iterable[Path], private: Sequence[Path]) -> list[Pa
         is_given = is_system(path) or (text.startswith(_PROVIDED_PREFIXES) and not text.startswith(_MEMORY))
         if is_given or str(path) in _SHARED:
             continue
-        if not any(folder.startswith(text) for folder in private_texts) and not text.startswith((*chosen,)):
+        if not any(folder.startswith(text) for folder in private_texts) and not text.startswith(
+            tuple(chosen)
+        ):
             chosen[text] = path
     return list(chosen.values())
 
@@ -342,7 +344,7 @@ def _of_programs(
 ) -> Iterator[Path]:
     """What programs need to start: their installations or the code that they load from their folder, their
     interpreters, and the same for the programs that scripts start in their place."""
-    pending, seen = [*programs], set[Path]()
+    pending, seen = list(programs), set[Path]()
     while pending and len(seen) < _MOST_PROGRAMS:
         location = shutil.which(pending[0], path=path) or pending[0]
         file = Path(location)
@@ -357,7 +359,7 @@ def _of_programs(
         script = read_script(chain[-1])
         if script is None:
             continue
-        code = [] if installations or is_system(chain[-1]) else [*islice(code_of(script), _MOST_FILES)]
+        code = [] if installations or is_system(chain[-1]) else list(islice(code_of(script), _MOST_FILES))
         yield from (each.file for each in code)
         yield from _packages_above(script, private)
         pending += script.interpreter

@@ -77,7 +77,7 @@ def corrected_mean(
     parts = plus_interval(judged, lo, hi), plus_interval(gaps, lo - hi, hi - lo)
     # The labeled sessions among these are in both means.
     shared = 2 * float(np.cov(judges, gaps)[0, 1]) * inside / len(errors) / len(judged)
-    note = "" if inside == len(errors) else _differently(judged, [*errors.values()], lo, hi)
+    note = "" if inside == len(errors) else _differently(judged, list(errors.values()), lo, hi)
     return _combined(replace(blank, method=RECTIFIED, note=note), value, parts, shared, lo, hi)
 
 
@@ -100,7 +100,7 @@ def labels_for_width(
     by_session: dict[str, list[CalibrationPair]] = defaultdict(list)
     for pair in pairs:
         by_session[pair.session].append(pair)
-    labeled = [*by_session.values()]
+    labeled = list(by_session.values())
     is_inside = bool(labeled) and set(by_session) <= set(evaluated)
 
     def reach(count: int) -> float | None:

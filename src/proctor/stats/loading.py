@@ -657,7 +657,7 @@ def _declared_scale(
     source = evaluator_source(read, judging_session)
     if source is None:
         return None
-    definitions = maps_in([*as_map(json.loads(source["definitionsJson"] or "{}")).values()])
+    definitions = maps_in(list(as_map(json.loads(source["definitionsJson"] or "{}")).values()))
     for definition in definitions:
         if as_text(definition, "evaluatorName") == evaluator:
             return declared_scale(evaluator, dimension, definition)
@@ -699,7 +699,7 @@ def _figures(page: ResultColumns) -> Floats:
             if metric.is_zero_unknown:
                 row[row == 0] = np.nan
     if any(page["times"]):
-        seconds = figures[[*METRICS].index("time")]
+        seconds = figures[list(METRICS).index("time")]
         for at, times in enumerate(page["times"]):
             if times:
                 # Nothing recorded its work: the time from its start to its end.

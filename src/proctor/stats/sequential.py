@@ -274,7 +274,7 @@ class LogConfidenceSequence:
 
     def state(self) -> dict[str, Any]:
         """Everything as JSON values; `from_state` replays the observations."""
-        return {"alpha": self.alpha, "scope": self.scope, "values": [*self._values]}
+        return {"alpha": self.alpha, "scope": self.scope, "values": list(self._values)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "LogConfidenceSequence":

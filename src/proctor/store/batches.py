@@ -508,7 +508,7 @@ def run_sizes(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
     for query in queries:
         for row in connection.rows(query, run_ids):
             sizes[row["runId"]] += int(row["n"])
-    for row in connection.rows(blobs, [*run_ids] * len(_blob_columns())):
+    for row in connection.rows(blobs, list(run_ids) * len(_blob_columns())):
         sizes[row["runId"]] += int(row["n"])
     return sizes
 

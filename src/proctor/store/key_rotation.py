@@ -109,7 +109,7 @@ def _delete_unused(connection: Connection, digests: Sequence[str]) -> None:
     )
     connection.run(
         f'DELETE FROM "blobs" WHERE "digest" IN ({places(digests)}) AND "digest" NOT IN ({used})',
-        [*digests] * (1 + len(_REFERENCES)),
+        list(digests) * (1 + len(_REFERENCES)),
     )
 
 

@@ -355,7 +355,7 @@ class SearchIndex:
             return '"search_texts" t', '"search_texts" MATCH ?', [" ".join(map(_fts5_query, terms))]
         queries, values = zip(*(_postgres_query(term) for term in terms), strict=True)
         source = f'"search_texts" t, (SELECT {" && ".join(queries)} AS "query") q'
-        return source, 't."vector" @@ q."query"', [*values]
+        return source, 't."vector" @@ q."query"', list(values)
 
     def _has_table(self) -> bool:
         rows = self._plain.connection().rows(

@@ -357,7 +357,7 @@ def _size(read: StoreReader, each: _Selection) -> int:
 def _selecting(read: StoreReader, query: SessionQuery) -> Iterator[list[_Selection]]:
     if query.tools:
         condition = f'x."toolName" IN ({places(query.tools)})'
-        yield [_Selection("tool_calls", "sessionId", condition, [*query.tools])]
+        yield [_Selection("tool_calls", "sessionId", condition, list(query.tools))]
     for score in query.scores:
         condition, parameters = _in_range(score)
         yield [

@@ -200,7 +200,7 @@ def sign_items(
             )
             signed = [(str(item[0]), digest) for item in items if (digest := written.digest(item))]
             digests += signed
-            rest = [*set(page).difference(item_id for item_id, _ in signed)]
+            rest = list(set(page).difference(item_id for item_id, _ in signed))
         if rest:
             digests += _digests_of(connection, run_id, rest)
     _append(connection, run_id, digests)

@@ -254,7 +254,7 @@ def forwarded(scope: Scope, proxies: Sequence[IPv4Network | IPv6Network]) -> Sco
     if not _is_trusted(client, proxies):
         return scope
     headers = Headers(scope=scope)
-    changed: Scope = {**scope}
+    changed: Scope = dict(scope)
     hops = [each.strip() for each in headers.get("x-forwarded-for", "").split(",") if each.strip()]
     # From the right: a client can forge everything left of the last untrusted address.
     while len(hops) > 1 and _is_trusted(hops[-1], proxies):

@@ -28,7 +28,7 @@ from proctor.web.state import AppState
 
 def evaluator_shapes(site: AppState) -> list[EvaluatorShape]:
     """Every evaluator that can be named on the page."""
-    return [*map(_shape, list_evaluators(site.context))]
+    return list(map(_shape, list_evaluators(site.context)))
 
 
 def _shape(listing: EvaluatorListing) -> EvaluatorShape:

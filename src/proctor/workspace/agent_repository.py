@@ -402,7 +402,7 @@ def disarm(tree: "Worktree") -> list[str]:
             entry.remove()
     renamed = list[str]()
     # Again, since a folder that was renamed may itself contain some.
-    while more := [*_disable_nested(tree)]:
+    while more := list(_disable_nested(tree)):
         renamed += more
     if not renamed:
         return []

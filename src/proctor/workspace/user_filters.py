@@ -51,7 +51,7 @@ def keep_filtered(tree: "Worktree") -> None:
     """Keep what the filters made of the files of the base commit."""
     entries = dict(_staged(tree)) if _commands(tree) else {}
     record = dict[str, list[str]]()
-    for path in _filters_of(tree, [*entries]):
+    for path in _filters_of(tree, list(entries)):
         content = _content(tree, path)
         if content is not None:
             (tree.control / "smudged").mkdir(exist_ok=True)

@@ -144,7 +144,7 @@ def _agents(benchmark: BenchmarkDefinition, context: PreflightContext, remarks: 
             *check_sandbox(sandbox, item.agent, settings, context, remarks),
         ):
             yield f"{problem}\n{remedy}" if remedy else problem
-    for missing in filter(None, try_all([*starts.values()], context)):
+    for missing in filter(None, try_all(list(starts.values()), context)):
         yield "\n".join(missing)
 
 

@@ -451,7 +451,7 @@ class CodingPlan(JobPlan):
             sandbox=ctx.settings.confinement,
         )
         check = ItemCheck(context, self.budget is not None, self._agent_models)
-        places = [*self.representatives()]
+        places = list(self.representatives())
         problems = [self.problem(place, *found) for place, item in places for found in check.at(item)]
         position_of = {id(item): place for place, item in places}
         problems += [self.problem(position_of[id(item)], *found) for item, found in check.unstarted()]

@@ -248,7 +248,7 @@ class EvaluationResults:
 def high_is_bad(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The evaluators for which a high value is bad, in an evaluation of this request."""
     harmful = document.get("harmfulValue")
-    return HIGH_IS_BAD if harmful is None or harmful >= HALF else tuple(sorted({*HIGH_IS_BAD} - {*HARM}))
+    return HIGH_IS_BAD if harmful is None or harmful >= HALF else tuple(sorted(set(HIGH_IS_BAD) - set(HARM)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
