@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proctor.stats.panels import panels_of
+from proctor.jobs.evaluation.panels import panels_of
 
 KEY = ("grade", "v1", "")
 DEFINITION = {"evaluatorConfig": {"llmAsAJudge": {"escalation": {"below": 0.7, "agreement": 0.8}}}}

@@ -1,9 +1,12 @@
 """Reports of a run, of sessions or of days: Markdown, HTML, HTML with all items, or JSON.
 
-Analyses of a run, as its job makes them.
+Analyses of a run, as its job makes them, and of the folders that experiments and simulations write.
 """
 
 import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from proctor.api.deprecated import OLD_NAMES_OF_REPORTS, with_old_names
 from proctor.context import RunContext
@@ -59,3 +62,79 @@ def _page(ctx: RunContext, scope: Scope, format_: str) -> str:
     from proctor.report.run_report import run_report
 
     return render(run_report(summarize(ctx.store.read, scope, ctx.now())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderAnalysis:
+    """The analysis of a folder."""
+
+    document: object
+    """All of it, as JSON."""
+    text: str
+    """Its summary."""
+    files: Sequence[Path]
+    """The files that were written."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Why files of the folder could not be read, by path."""
+
+
+def analyze_folder(
+    folder: Path, *, report: bool = False, metric: str = "", by: str = "", against: str = ""
+) -> FolderAnalysis:
+    """Analyze the folder of an experiment or a simulation; the files are written to its folder `analysis`.
+
+    `report`: also write a report; `metric`: only this one; `by`, `against`: the factor of dialogues whose
+    effect is estimated, and its baseline level.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
+    for patterns, analysis in _ANALYSES.values():
+        if any(next(folder.glob(pattern), None) for pattern in patterns):
+            return analysis(folder, report, metric, by, against)
+    raise UsageError(f"{folder} holds nothing to analyze\nIt must be the folder of: {', '.join(_ANALYSES)}.")
+
+
+# Each kind needs libraries of its own; only the one in use is loaded.
+
+
+def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnalysis:
+    from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, experiment_text
+
+    analyzer = BatchAnalyzer(folder, metric=metric)
+    target = analysis_folder(folder, metric)
+    files = analyzer.save(target)
+    if report:
+        from proctor.jobs.scenario.report import write_reports
+
+        files += write_reports(analyzer, target)
+    document = {
+        name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
+    }
+    return FolderAnalysis(document=document, text=experiment_text(document), files=files)
+
+
+def _simulation(folder: Path, report: bool, metric: str, by: str, against: str) -> FolderAnalysis:
+    from proctor.jobs.dialogue.files import write_json
+    from proctor.jobs.dialogue.report import dialogue_files, dialogue_text
+    from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
+    from proctor.jobs.scenario.analysis import analysis_folder
+    from proctor.report.render import write_pages
+
+    skipped = Skipped()
+    sessions = each_session(folder, failed=True, skipped=skipped)
+    document = analysis_document(sessions, folder.resolve().name, metric, skipped, by=by, against=against)
+    if document is None:
+        raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
+    target = analysis_folder(folder, metric)
+    files = [target / "variance.json"]
+    write_json(files[0], document)
+    if report:
+        files += write_pages(target, dialogue_files(document))
+    return FolderAnalysis(document=document, text=dialogue_text(document), files=files, skipped=skipped.files)
+
+
+_ANALYSES: dict[str, tuple[Sequence[str], Callable[[Path, bool, str, str, str], FolderAnalysis]]] = {
+    "experiment": (("runs/var-*", "batch-state.json"), _experiment),
+    "simulation": (("batch_summary.json", "*_run[0-9]*.json"), _simulation),
+}
+"""Each kind of folder: files that only such a folder has, and the function that analyzes it."""

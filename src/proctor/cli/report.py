@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.api import output_folders
-from proctor.api.reports import FORMATS, make_report
+from proctor.api.reports import FORMATS, analyze_folder, make_report
 from proctor.cli import output
 from proctor.cli.output import (
     Json,
@@ -105,7 +104,7 @@ def analyze(
     Example:  proctor analyze experiments/my-experiment --report
     """
     with Working("analyzing"):
-        analysis = output_folders.analyze(folder, report=report, metric=metric, by=by, against=against)
+        analysis = analyze_folder(folder, report=report, metric=metric, by=by, against=against)
     print_skipped(analysis.skipped)
     if as_json:
         print_json(analysis.document)

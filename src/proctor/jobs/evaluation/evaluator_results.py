@@ -17,11 +17,11 @@ from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING, Any
 
 from proctor.evaluators.registry import declared_scale
+from proctor.jobs.evaluation.panels import Panel
 from proctor.json_values import JsonMap
 from proctor.stats.calibration import CalibrationPair, Scale
 from proctor.stats.corrected_means import corrected_mean
 from proctor.stats.intervals import CONFIDENCE, FEWEST_TASKS, Estimate, mean
-from proctor.stats.panels import Panel
 from proctor.store.scores import FirstItem, LabelCount, ScoreSums, ScoreVotes, SessionTotals
 
 if TYPE_CHECKING:

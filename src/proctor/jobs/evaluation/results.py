@@ -42,11 +42,11 @@ from proctor.jobs.evaluation.evaluator_results import (
 from proctor.jobs.evaluation.insights import Insight, InsightFinding, findings_of, insights_of
 from proctor.jobs.evaluation.labeled_scores import label_pairs, people_labels
 from proctor.jobs.evaluation.pairs import PairwiseResult, pairwise_result, pairwise_sections
+from proctor.jobs.evaluation.panels import Panel, panels_of
 from proctor.jobs.evaluation.state import EvaluationState
 from proctor.json_values import JsonMap, JsonObject, as_number, camel_document, without_empty
 from proctor.stats.calibration import CalibrationPair
 from proctor.stats.intervals import Estimate
-from proctor.stats.panels import Panel, panels_of
 from proctor.store import Store, StoreReader
 from proctor.store.annotations import newest_calibration
 from proctor.store.evaluations import ListedEvaluation
