@@ -12,9 +12,8 @@ from proctor.api.branches import SessionBranch, clean_up, find_branch, merge_pro
 from proctor.api.review import Comment, Feedback, WaitingSession, read_feedback, waiting
 from proctor.api.runs import start
 from proctor.api.search import StoreSearch
-from proctor.api.session_compare import compare_selections
 from proctor.api.session_search import SessionFilter, SessionSearch, save_filter, saved_filter
-from proctor.api.session_trends import By, session_trend
+from proctor.api.session_trends import By, compare_selections, session_trend
 from proctor.api.sessions import RunSession, delete_imported, find_session
 from proctor.cli import output
 from proctor.cli.output import (

@@ -10,9 +10,14 @@ from pydantic import Field
 from starlette.responses import Response
 
 from proctor.api import session_search as api
-from proctor.api.session_compare import SelectionComparison, compare_selections
 from proctor.api.session_search import SavedFilter, SessionFilter, SessionPage, SessionSearch
-from proctor.api.session_trends import By, SessionTrend, session_trend
+from proctor.api.session_trends import (
+    By,
+    SelectionComparison,
+    SessionTrend,
+    compare_selections,
+    session_trend,
+)
 from proctor.api.sessions import select_sessions
 from proctor.errors import NotFound
 from proctor.web.access import person_of
