@@ -7,8 +7,9 @@ import pytest
 from proctor.api.reports import make_analysis
 from proctor.bootstrap import open_context
 from proctor.errors import NotFound, UsageError
-from proctor.job import RunDocuments, make_overrides
+from proctor.job import PlanText, RunDocuments, make_overrides
 from proctor.jobs import find_job, job_of_run, jobs
+from proctor.jobs.coding.plan import Overrides
 
 
 @pytest.fixture
@@ -47,6 +48,18 @@ def test_a_run_whose_job_is_not_installed_has_the_report_and_the_page_that_every
 def test_a_budget_that_cannot_be_enforced_is_refused_for_every_job(job, amount):
     with pytest.raises(UsageError, match=r"budget(_limit`|`)? should be "):
         make_overrides(find_job(job), {"budget": amount})
+
+
+def test_a_plan_without_a_file_resumes_the_run_of_the_same_text_only(ctx, tmp_path):
+    other = {"runId": "other", "createdAt": "2026", "job": "coding", "status": "completed", "planPath": ""}
+    ctx.store.create_batch(other, [])
+    source = PlanText(text="matrix: [{prompt: hello, model: scripted/ok}]", folder=tmp_path)
+
+    with pytest.raises(UsageError, match="there is no earlier run of this plan to resume"):
+        find_job("coding").read_to_resume(source, Overrides(), ctx, "")
+    plan = find_job("coding").read(source, Overrides(), ctx)
+    ctx.store.create_batch({**other, "runId": "same", **plan.columns()}, [])
+    assert find_job("coding").read_to_resume(source, Overrides(), ctx, "").earlier == "same"
 
 
 CAPITALS = """
