@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proctor.evaluators.model_judge import FAILURES, INTENT, NO_FAILURE, SUMMARY, family_of, kind_of
-from proctor.evaluators.registry import criterion_scale, scale_of
+from proctor.evaluators.registry import criterion_scale, declared_scale
 from proctor.item import Item
 from proctor.jobs.evaluation.evaluator_results import (
     EvaluatorResult,
@@ -175,7 +175,7 @@ def test_a_built_in_judge_has_the_interval_of_its_own_scale():
     row = {"valued": 1, "total": 1.0, "low": 1.0, "high": 1.0, "n": 8}
     totals = [{"evaluator": "Builtin.Helpfulness", "evaluatorDigest": "", "dimension": "", **row}]
 
-    assert scale_of("Builtin.Helpfulness", "") == (0.0, 1.0)
+    assert declared_scale("Builtin.Helpfulness", "") == (0.0, 1.0)
     # Eight ones: 0.9 ± 2.364624 · 0.1.
     assert average_of(totals, None, (0.0, 1.0)).estimate.low == pytest.approx(0.663538, abs=1e-6)
     wide = average_of(totals, None, (1.0, 5.0)).estimate

@@ -20,13 +20,13 @@ from comparisons import compare_runs, compare_within, groups_of_runs
 from proctor.batch.estimate import Group, predict_total
 from proctor.jobs.benchmark import leaderboard
 from proctor.jobs.dialogue.results import analysis
+from proctor.jobs.evaluation import evaluator_results
 from proctor.stats import (
     agreement,
     classical,
     comparison,
     differences,
     drift,
-    evaluation,
     experiment,
     figures,
     intervals,
@@ -576,7 +576,7 @@ FIGURES |= {
         for latest in (None, (0.7, 0.8), (0.1, 0.2), (0.45, 0.55), (0.55, 0.65))
     ],
     "mean of sessions": lambda: [
-        evaluation.average_of(
+        evaluator_results.average_of(
             [
                 {
                     "n": 1 + index % 2,
@@ -591,7 +591,7 @@ FIGURES |= {
             given,
         )
         for size in (1, 3, 9)
-        for noise in (None, evaluation.JudgeNoise(vote_variance=0.04, left=0.5))
+        for noise in (None, evaluator_results.JudgeNoise(vote_variance=0.04, left=0.5))
         for scale, given in (((0.0, 1.0), None), ((0.0, 5.0), (0.0, 5.0)), ((0.0, 9.0), None))
     ],
     "study with several blocks of a seed": lambda: [
@@ -785,7 +785,7 @@ OF_RUNS: dict[str, Callable[[StoreReader], object]] = {
     ),
     "analysis of dialogues": lambda _: analysis(DIALOGUES),
     "analysis of dialogues by client": lambda _: analysis(DIALOGUES, "alliance", by="client", against="b"),
-    "noise of judges": lambda _: evaluation.judge_noise(
+    "noise of judges": lambda _: evaluator_results.judge_noise(
         [[0.5, 0.7, 0.6], [0.1, 0.2], [1.0, 1.0], [0.3, 0.6]]
     ),
 }

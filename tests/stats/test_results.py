@@ -173,8 +173,8 @@ def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
 )
 def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(tmp_path, monkeypatch, least, first, rows):
     # White-box: only runs of thousands of items have more than a first look.
-    monkeypatch.setattr("proctor.stats.results.LEAST_FIRST_ROWS", least)
-    monkeypatch.setattr("proctor.stats.results.FIRST_ROWS", first)
+    monkeypatch.setattr("proctor.stats.loading.LEAST_FIRST_ROWS", least)
+    monkeypatch.setattr("proctor.stats.loading.FIRST_ROWS", first)
     with filled_store(tmp_path) as store:
         assert len(load_first_results(store.read, "compare")) == rows
 
