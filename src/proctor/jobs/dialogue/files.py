@@ -13,12 +13,12 @@ from typing import Any
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
+from proctor.evaluators.registry import criterion_scale, declared_scale
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
 from proctor.jobs.dialogue.results import is_data, results_of, summary_of
 from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, json_object, maps_in
 from proctor.model_client import ClientTotals
 from proctor.score import Score
-from proctor.stats.evaluation import criterion_scale, scale_of
 from proctor.store import ItemFilter, StoreReader
 from proctor.store.items import mock_models
 from proctor.store.sessions import score_of
@@ -380,7 +380,7 @@ def _scores(
     for row in rows:
         score = {new: row[old] for old, new in names.items() if row[old] not in ("", None)}
         name = as_text(row, "evaluator")
-        scale = scales.get(name) or scale_of(name, as_text(row, "dimension"))
+        scale = scales.get(name) or declared_scale(name, as_text(row, "dimension"))
         scores.append(score | ({"scale": list(scale)} if scale else {}))
     return scores
 
