@@ -18,77 +18,49 @@ def summary(**changes: Any) -> dict[str, Any]:
 
 
 NEXT = "Next:  proctor show r  ·  proctor report --run r"
+RESUME = "Resume with:  proctor resume r"
+RAISE = "reached cost_per_run_limit. Raise it, then rerun with --resume."
+STORE = "The store-wide budget is spent. Raise `usd` under [budget] in proctor.toml."
+EARLY = "Stopped early by `stop_when`. Run the rest:  proctor resume r --no-stop"
+UNFINISHED = {"successCount": 3, "unfinishedCount": 1}
+FAILED = {"successCount": 3, "uncheckedCount": 1, "failCount": 1, "tokensTotal": 1500, "costUsd": 0.0}
+ABORTED = {"successCount": 1, "timeoutCount": 1, "errorCount": 2, "abortedCount": 1, "status": "aborted"}
+DECIDED = {"stopWhen": {"isDecided": True}}
+
+
+def halted(reason: str, **changes: Any) -> dict[str, Any]:
+    return {"status": "halted", "reason": reason, **changes}
 
 
 @pytest.mark.parametrize(
-    ("changes", "lines"),
+    ("changes", "first", "lines"),
     [
-        ({}, ["r completed in 2 s: 4 of 4 items succeeded", NEXT]),
+        ({}, "completed in 2 s: 4 of 4", [NEXT]),
+        (FAILED, "completed in 2 s: 2 of 4, 1 unchecked, 1 failed, 1,500 tokens, $0.00", [NEXT]),
         (
-            {"successCount": 3, "uncheckedCount": 1, "failCount": 1, "tokensTotal": 1500, "costUsd": 0.0},
-            ["r completed in 2 s: 2 of 4 items succeeded, 1 unchecked, 1 failed, 1,500 tokens, $0.00", NEXT],
+            ABORTED,
+            "aborted in 2 s: 1 of 4, 1 timed out, 1 error, 1 aborted",
+            [f"{NEXT}  ·  proctor resume r"],
         ),
         (
-            {"successCount": 1, "timeoutCount": 1, "errorCount": 2, "abortedCount": 1, "status": "aborted"},
-            [
-                "r aborted in 2 s: 1 of 4 items succeeded, 1 timed out, 1 error, 1 aborted",
-                f"{NEXT}  ·  proctor resume r",
-            ],
+            halted("budget", **UNFINISHED),
+            "halted in 2 s: 3 of 4, 1 not finished",
+            ["The budget is reached: $0.00 spent.", f"{RESUME} --budget USD"],
         ),
-        (
-            {
-                "successCount": 3,
-                "unfinishedCount": 1,
-                "status": "halted",
-                "reason": "budget",
-                "costUsd": None,
-            },
-            [
-                "r halted in 2 s: 3 of 4 items succeeded, 1 not finished",
-                "The budget is reached: $0.00 spent.",
-                "Resume with:  proctor resume r --budget USD",
-            ],
-        ),
-        (
-            {"status": "halted", "reason": "store_budget"},
-            [
-                "r halted in 2 s: 4 of 4 items succeeded",
-                "The store-wide budget is spent. Raise `usd` under [budget] in proctor.toml.",
-                "Resume with:  proctor resume r",
-            ],
-        ),
-        (
-            {"status": "interrupted"},
-            ["r interrupted in 2 s: 4 of 4 items succeeded", "Resume with:  proctor resume r"],
-        ),
-        (
-            {"status": "halted", "reason": "cost_limit", "runsOverLimit": ["a", "b"]},
-            [
-                "r halted in 2 s: 4 of 4 items succeeded",
-                "a, b reached cost_per_run_limit. Raise it, then rerun with --resume.",
-            ],
-        ),
-        (
-            {"status": "completed", "reason": "cost_limit"},
-            [
-                "r completed in 2 s: 4 of 4 items succeeded",
-                "A run reached cost_per_run_limit. Raise it, then rerun with --resume.",
-            ],
-        ),
-        (
-            {"successCount": 3, "unfinishedCount": 1, "stopWhen": {"isDecided": True}},
-            [
-                "r completed in 2 s: 3 of 4 items succeeded, 1 not needed",
-                "Stopped early by `stop_when`. Run the rest:  proctor resume r --no-stop",
-                NEXT,
-            ],
-        ),
-        ({"stopWhen": {"isDecided": True}}, ["r completed in 2 s: 4 of 4 items succeeded", NEXT]),
+        (halted("store_budget"), "halted in 2 s: 4 of 4", [STORE, RESUME]),
+        ({"status": "interrupted"}, "interrupted in 2 s: 4 of 4", [RESUME]),
+        (halted("cost_limit", runsOverLimit=["a", "b"]), "halted in 2 s: 4 of 4", [f"a, b {RAISE}"]),
+        ({"reason": "cost_limit"}, "completed in 2 s: 4 of 4", [f"A run {RAISE}"]),
+        (UNFINISHED | DECIDED, "completed in 2 s: 3 of 4, 1 not needed", [EARLY, NEXT]),
+        (DECIDED, "completed in 2 s: 4 of 4", [NEXT]),
     ],
 )
-def test_the_end_of_a_run_in_words(changes: dict[str, Any], lines: list[str], capsys: Printed) -> None:
+def test_the_end_of_a_run_in_words(
+    changes: dict[str, Any], first: str, lines: list[str], capsys: Printed
+) -> None:
     run.print_summary(summary(**changes))
-    assert capsys.readouterr().err.replace("\n       ", "  ·  ").splitlines() == lines
+    told = capsys.readouterr().err.replace("\n       ", "  ·  ").splitlines()
+    assert told == [f"r {first.replace('of 4', 'of 4 items succeeded')}", *lines]
 
 
 def test_a_run_with_nothing_left_says_why(capsys: Printed) -> None:

@@ -69,82 +69,53 @@ CRITERIA = {
     },
 }
 
-DIGESTS = {
-    "Builtin.GoalSuccessRate": "640424ba050b7527",
-    "Builtin.Helpfulness": "787406efc9664c45",
-    "Builtin.Correctness": "4bdbcd3c1df2d087",
-    "Builtin.Faithfulness": "e00db4af05494ee6",
-    "Builtin.Coherence": "6acefdc385944ed8",
-    "Builtin.ResponseRelevance": "8c0cea3c83c5800c",
-    "Builtin.Conciseness": "dca003c5bdd8aec8",
-    "Builtin.InstructionFollowing": "923371d25c2ca221",
-    "Builtin.Refusal": "b28bc5f2a720ece8",
-    "Builtin.Harmfulness": "09d5e07ffff1d54b",
-    "Builtin.Stereotyping": "818e678146733dc3",
-    "Builtin.ToolSelectionAccuracy": "7144f93153868827",
-    "Builtin.ToolParameterAccuracy": "1db7ffc479869b41",
-    "Builtin.SkillSelectionAccuracy": "b4396c99f01465d9",
-    "Builtin.SkillInstructionFollowing": "d01f514bd2a9042a",
-    "Builtin.TrajectoryExactOrderMatch": "8d12d929a87f7bdf",
-    "Builtin.TrajectoryInOrderMatch": "3edd34f93a8c4251",
-    "Builtin.TrajectoryAnyOrderMatch": "1a06e3a2ec5153b2",
-    "Builtin.TrajectoryUnorderedMatch": "7f9bb1f95036abff",
-    "Builtin.TrajectorySubsetMatch": "2e8626a003942712",
-    "Builtin.TrajectorySupersetMatch": "b9f6811075919ded",
-    "Builtin.Insight.FailureAnalysis": "7d442fc014f4b628",
-    "Builtin.Insight.UserIntent": "7c6e68ca1798228e",
-    "Builtin.Insight.ExecutionSummary": "af60a23c41f2d207",
-    "CBT_adherence": "50ba7d5ee355aae0",
-    "MI_adherence": "7534a6f87f397347",
-    "client_consistency": "0bd555fc723a97ea",
-    "profile_consistency": "d5f789ed343e639b",
-    "safety": "2f4ea63c4a581fea",
-    "signs_of_distress": "3807de864adff273",
-    "numerical": "03eb1416e2e730aa",
-    "categorical": "1f3ba9fb4c3a6f2e",
-    "dimensions": "1e5f003961e3a27e",
-    "own_model": "a10b271492991ef9",
-    "derived": "b9c3c92f983beb6a",
-    "derived_stored": "3b1dbcd85eed6179",
-    "function": "904237dfc608db9e",
-    "command": "5f09355104730287",
-    "checks:grade": "8f8e491af9a5947e",
-    "checks:grade@trace": "904237dfc608db9e",
-    "mine.yaml": "03eb1416e2e730aa",
-}
-PROMPTS = {
-    "Builtin.GoalSuccessRate": "123e5f0eb41f4bbc",
-    "Builtin.Helpfulness": "0c6ab452856cdc70",
-    "Builtin.Correctness": "90f8c1d4c751b592",
-    "Builtin.Faithfulness": "e6b8a3885b531ec9",
-    "Builtin.Coherence": "d255914e829dbbfe",
-    "Builtin.ResponseRelevance": "2ec4ecc0dfe8e65b",
-    "Builtin.Conciseness": "93ebac6c844559bf",
-    "Builtin.InstructionFollowing": "041462708d2060ff",
-    "Builtin.Refusal": "079775add150ab2f",
-    "Builtin.Harmfulness": "ea660ad3eb4706c0",
-    "Builtin.Stereotyping": "f69f388f41474744",
-    "Builtin.ToolSelectionAccuracy": "445517ab584f55f7",
-    "Builtin.ToolParameterAccuracy": "6acad479dc3cbc73",
-    "Builtin.SkillSelectionAccuracy": "22a991950e505311",
-    "Builtin.SkillInstructionFollowing": "39deaa916bf20a77",
-    "Builtin.Insight.FailureAnalysis": "9df44415db00ee2a",
-    "Builtin.Insight.UserIntent": "fd303894219ae724",
-    "Builtin.Insight.ExecutionSummary": "d138bd6ab9cea3d4",
-    "CBT_adherence": "e2c128650def4867",
-    "MI_adherence": "7fd85523561648c7",
-    "client_consistency": "31ad79b251abf8a5",
-    "profile_consistency": "5c72c189f6dbbb1e",
-    "safety": "ef141b97647f53f8",
-    "signs_of_distress": "8b55b07ec9a0bd4e",
-    "numerical": "a7e9adc5cb6e1af5",
-    "categorical": "69a3f8a290457e37",
-    "dimensions": "82f4413d9126b0b9",
-    "own_model": "aa53c950cf132422",
-    "derived": "fd5c1cc73bc6d07d",
-    "derived_stored": "0687119335abff61",
-    "mine.yaml": "a7e9adc5cb6e1af5",
-}
+RECORDED = """
+Builtin.GoalSuccessRate            640424ba050b7527  123e5f0eb41f4bbc
+Builtin.Helpfulness                787406efc9664c45  0c6ab452856cdc70
+Builtin.Correctness                4bdbcd3c1df2d087  90f8c1d4c751b592
+Builtin.Faithfulness               e00db4af05494ee6  e6b8a3885b531ec9
+Builtin.Coherence                  6acefdc385944ed8  d255914e829dbbfe
+Builtin.ResponseRelevance          8c0cea3c83c5800c  2ec4ecc0dfe8e65b
+Builtin.Conciseness                dca003c5bdd8aec8  93ebac6c844559bf
+Builtin.InstructionFollowing       923371d25c2ca221  041462708d2060ff
+Builtin.Refusal                    b28bc5f2a720ece8  079775add150ab2f
+Builtin.Harmfulness                09d5e07ffff1d54b  ea660ad3eb4706c0
+Builtin.Stereotyping               818e678146733dc3  f69f388f41474744
+Builtin.ToolSelectionAccuracy      7144f93153868827  445517ab584f55f7
+Builtin.ToolParameterAccuracy      1db7ffc479869b41  6acad479dc3cbc73
+Builtin.SkillSelectionAccuracy     b4396c99f01465d9  22a991950e505311
+Builtin.SkillInstructionFollowing  d01f514bd2a9042a  39deaa916bf20a77
+Builtin.TrajectoryExactOrderMatch  8d12d929a87f7bdf
+Builtin.TrajectoryInOrderMatch     3edd34f93a8c4251
+Builtin.TrajectoryAnyOrderMatch    1a06e3a2ec5153b2
+Builtin.TrajectoryUnorderedMatch   7f9bb1f95036abff
+Builtin.TrajectorySubsetMatch      2e8626a003942712
+Builtin.TrajectorySupersetMatch    b9f6811075919ded
+Builtin.Insight.FailureAnalysis    7d442fc014f4b628  9df44415db00ee2a
+Builtin.Insight.UserIntent         7c6e68ca1798228e  fd303894219ae724
+Builtin.Insight.ExecutionSummary   af60a23c41f2d207  d138bd6ab9cea3d4
+CBT_adherence                      50ba7d5ee355aae0  e2c128650def4867
+MI_adherence                       7534a6f87f397347  7fd85523561648c7
+client_consistency                 0bd555fc723a97ea  31ad79b251abf8a5
+profile_consistency                d5f789ed343e639b  5c72c189f6dbbb1e
+safety                             2f4ea63c4a581fea  ef141b97647f53f8
+signs_of_distress                  3807de864adff273  8b55b07ec9a0bd4e
+numerical                          03eb1416e2e730aa  a7e9adc5cb6e1af5
+categorical                        1f3ba9fb4c3a6f2e  69a3f8a290457e37
+dimensions                         1e5f003961e3a27e  82f4413d9126b0b9
+own_model                          a10b271492991ef9  aa53c950cf132422
+derived                            b9c3c92f983beb6a  fd5c1cc73bc6d07d
+derived_stored                     3b1dbcd85eed6179  0687119335abff61
+function                           904237dfc608db9e
+command                            5f09355104730287
+checks:grade                       8f8e491af9a5947e
+checks:grade@trace                 904237dfc608db9e
+mine.yaml                          03eb1416e2e730aa  a7e9adc5cb6e1af5
+"""
+"""Of each evaluator its digest, and that of the requests of its judge."""
+_ROWS = [line.split() for line in RECORDED.strip().splitlines()]
+DIGESTS = {name: digest for name, digest, *_ in _ROWS}
+PROMPTS = {name: prompt for name, _, *prompts in _ROWS for prompt in prompts}
 EXPECTED = {
     "expect.contains": "261e64231d52a8fe",
     "expect.equals": "ab0742a2d42466ed",

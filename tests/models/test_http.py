@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import ssl
-import subprocess
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from certificates import make_certificate
 from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.models.http import (
@@ -370,10 +370,7 @@ async def test_a_name_is_resolved_once_and_a_dead_address_is_passed_over() -> No
 
 
 async def test_tls_checks_the_certificate_and_the_name(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    made = "openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj /CN=localhost"
-    files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*made.split(), *files], check=True, capture_output=True)
+    certificate, key = make_certificate(tmp_path, "localhost", "DNS:localhost")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate, key)
     names = list[str | None]()

@@ -10,6 +10,7 @@ from calling import Served, serving
 from typed import PROMPTS
 from websockets.exceptions import InvalidStatus
 
+from certificates import make_certificate
 from waiting import TIME_LIMIT_SECONDS
 
 TOKEN = "a-token-behind-a-proxy"
@@ -167,7 +168,7 @@ def test_the_aws_client_signs_the_path_that_it_calls(below):
 
 
 def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
-    certificate, key = make_certificate(proctor.folder)
+    certificate, key = make_certificate(proctor.folder, "127.0.0.1", "IP:127.0.0.1")
     words = ("--tls-cert", str(certificate), "--tls-key", str(key))
     trusting = ssl.create_default_context(cafile=str(certificate))
     with serving(proctor, "--json", *words) as (_, line):
@@ -181,37 +182,3 @@ def test_the_server_speaks_tls_with_a_certificate_of_its_own(proctor):
         assert (reply.status, reply.headers["location"]) == (303, "/models")
         assert "; secure" in reply.headers["set-cookie"].lower()
         connection.close()
-
-
-def make_certificate(folder):
-    """A certificate for 127.0.0.1 and its key, as PEM files."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(private, hashes.SHA256())
-    )
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    key.write_bytes(
-        private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return certificate, key

@@ -3,13 +3,11 @@
 import json
 import socket
 import sys
-import time
 from typing import Any
 
 import grpc
 import pytest
 from calling import serving
-from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -24,7 +22,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from test_otlp_intake import sessions, talk
+from test_otlp_intake import sessions, talk, talk_apart
 
 from databases import query
 from proctor.errors import UsageError
@@ -76,21 +74,7 @@ def test_traces_logs_and_metrics_arrive_by_the_stock_exporters(serve_grpc: Any, 
     meters = MeterProvider(resource=RESOURCE, metric_readers=[reader])
 
     talk(traces, "plain")
-    about = {"gen_ai.operation.name": "invoke_agent", "session.id": "split"}
-    tracer = traces.get_tracer("strands.telemetry.tracer")
-    with tracer.start_as_current_span("invoke_agent A", attributes=about) as span:
-        where = span.get_span_context()
-        said = {"input": {"messages": [{"role": "user", "content": "two and two?"}]}}
-        logs.get_logger("strands.telemetry.tracer").emit(
-            LogRecord(
-                timestamp=time.time_ns(),
-                trace_id=where.trace_id,
-                span_id=where.span_id,
-                severity_number=SeverityNumber.INFO,
-                body=said,
-                attributes={"event.name": "strands.telemetry.tracer"},
-            )
-        )
+    talk_apart(traces, logs)
     meters.get_meter("m").create_counter("calls").add(1)
     assert logs.force_flush() and traces.force_flush() and meters.force_flush()
 

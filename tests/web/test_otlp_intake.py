@@ -87,6 +87,28 @@ def talk(provider: TracerProvider, session: str, **attributes: str) -> None:
             pass
 
 
+def talk_apart(traces: TracerProvider, logs: LoggerProvider) -> None:
+    """A span of the session `split` whose content is in a log record."""
+    about = {"gen_ai.operation.name": "invoke_agent", "session.id": "split"}
+    tracer = traces.get_tracer("strands.telemetry.tracer")
+    with tracer.start_as_current_span("invoke_agent A", attributes=about) as span:
+        where = span.get_span_context()
+        body = {
+            "input": {"messages": [{"role": "user", "content": "two and two?"}]},
+            "output": {"messages": [{"role": "assistant", "content": "four"}]},
+        }
+        logs.get_logger("strands.telemetry.tracer").emit(
+            LogRecord(
+                timestamp=time.time_ns(),
+                trace_id=where.trace_id,
+                span_id=where.span_id,
+                severity_number=SeverityNumber.INFO,
+                body=body,
+                attributes={"event.name": "strands.telemetry.tracer"},
+            )
+        )
+
+
 @pytest.mark.parametrize("packing", [Compression.NoCompression, Compression.Gzip, Compression.Deflate])
 def test_the_stock_exporter_sends_and_sessions_appear(served: Any, packing: Compression) -> None:
     provider = tracer(served, compression=packing)
@@ -112,24 +134,7 @@ def test_content_may_come_apart_as_log_records_with_the_log_group_in_a_header(se
     headers = {"x-aws-log-group": "/aws/runtimes/calc", "x-aws-log-stream": "otel-rt-logs"}
     exporter = OTLPLogExporter(f"{served.url}/v1/logs", headers=headers)
     logs.add_log_record_processor(BatchLogRecordProcessor(exporter))
-    about = {"gen_ai.operation.name": "invoke_agent", "session.id": "split"}
-    with provider.get_tracer("strands.telemetry.tracer").start_as_current_span(
-        "invoke_agent A", attributes=about
-    ) as span:
-        where = span.get_span_context()
-        logs.get_logger("strands.telemetry.tracer").emit(
-            LogRecord(
-                timestamp=time.time_ns(),
-                trace_id=where.trace_id,
-                span_id=where.span_id,
-                severity_number=SeverityNumber.INFO,
-                body={
-                    "input": {"messages": [{"role": "user", "content": "two and two?"}]},
-                    "output": {"messages": [{"role": "assistant", "content": "four"}]},
-                },
-                attributes={"event.name": "strands.telemetry.tracer"},
-            )
-        )
+    talk_apart(provider, logs)
     assert logs.force_flush() and provider.force_flush()
 
     sessions(served, 1)

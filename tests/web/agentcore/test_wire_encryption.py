@@ -9,10 +9,8 @@ import boto3
 import pytest
 from test_wire_evaluators import JUDGE, create
 from test_wire_jobs import EXACT, arrive, ended, start, truth
+from test_wire_recommendations import finished, prompt_config
 from wire_server import refused
-from wire_spans import spans
-
-from proctor.testing import eventually
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 NOBODYS = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
@@ -154,23 +152,10 @@ def test_a_recommendation_with_a_key_is_sealed_under_it(serve, there, key, tmp_p
     answer = '{"explanation": "It is better.", "recommended_system_prompt": "A secret prompt."}'
     (tmp_path / "judge.yaml").write_text(f"rules: [{{reply: '{answer}'}}]\n")
     served = serve(environment=there, evaluation={"judge": "scripted/judge"})
-    started = served.data.start_recommendation(
-        name="sealed",
-        type="SYSTEM_PROMPT_RECOMMENDATION",
-        kmsKeyArn=key,
-        recommendationConfig={
-            "systemPromptRecommendationConfig": {
-                "systemPrompt": {"text": "A secret beginning."},
-                "agentTraces": {"sessionSpans": spans("s-1")},
-            }
-        },
-    )
+    config = prompt_config(systemPrompt={"text": "A secret beginning."})
 
-    def completed():
-        got = served.data.get_recommendation(recommendationId=started["recommendationId"])
-        return got if got["status"] == "COMPLETED" else None
+    got = finished(served, config, kmsKeyArn=key)
 
-    got = eventually(completed)
-    assert got["kmsKeyArn"] == key
+    assert (got["status"], got["kmsKeyArn"]) == ("COMPLETED", key)
     assert "A secret prompt." in str(got["recommendationResult"])
     assert b"A secret" not in on_disk(served)

@@ -237,12 +237,6 @@ def test_an_arn_is_no_evaluator_id(shared):
     assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["evaluatorId"])
 
 
-def test_too_many_spans_are_refused(shared):
-    refusal = refused(evaluate, shared, EXACT, [{}] * 20_001)
-
-    assert "less than or equal to 20000" in refusal.message
-
-
 LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:mine"
 FUNCTION = """
 def judge(event):

@@ -370,11 +370,6 @@ def test_an_id_that_is_none_is_refused_and_never_taken_for_a_list(shared, job_id
     assert (refusal.code, list(refusal.fields)) == ("ValidationException", ["batchEvaluationId"])
 
 
-@pytest.mark.parametrize("members", [{"maxResults": 1000}, {"nextToken": "x"}])
-def test_a_page_that_cannot_be_is_refused(shared, members):
-    assert refused(shared.data.list_batch_evaluations, **members).code == "ValidationException"
-
-
 def test_results_go_where_the_caller_wants_them(at_noon):
     output = {"cloudWatchConfig": {"logGroupName": "/mine", "logStreamName": "stream"}}
 

@@ -9,7 +9,7 @@ from wire_server import arrive, refused, told
 from wire_spans import spans
 
 RUNTIME = "/aws/bedrock-agentcore/runtimes/calc-abc-DEFAULT"
-SPANS = "aws/spans"
+SPANS, STRANDS = "aws/spans", "strands.telemetry.tracer"
 NOW = int(time.time())
 AGENT = "arn:aws:bedrock-agentcore:us-east-1:123456789012:runtime/calc-abc/runtime-endpoint/DEFAULT"
 
@@ -26,14 +26,18 @@ def documents(session_id, *, first=0):
             "aws.log.group.names": RUNTIME,
         }
         made.append(span)
-    record = {
-        **{key: made[0][key] for key in ("traceId", "spanId", "resource")},
-        "scope": {"name": "strands.telemetry.tracer"},
-        "timeUnixNano": made[0]["startTimeUnixNano"],
-        "attributes": {"session.id": session_id, "event.name": "strands.telemetry.tracer"},
+    return [*made, record_of(made[0], made[0]["startTimeUnixNano"])]
+
+
+def record_of(span, at):
+    """An event record of a span."""
+    return {
+        **{key: span[key] for key in ("traceId", "spanId", "resource")},
+        "scope": {"name": STRANDS},
+        "timeUnixNano": at,
+        "attributes": {"session.id": span["attributes"]["session.id"], "event.name": STRANDS},
         "body": {"input": {"messages": [{"role": "user", "content": "hi"}]}},
     }
-    return [*made, record]
 
 
 @pytest.fixture(scope="module")
@@ -220,14 +224,7 @@ def test_what_is_wrong_with_a_query_is_said(lines, members, kind, message):
 
 
 def test_a_span_that_is_also_an_event_of_a_stream_is_found_once(lines):
-    span = spans("s-1")[0]
-    record = {
-        **{key: span[key] for key in ("traceId", "spanId", "resource")},
-        "scope": {"name": "strands.telemetry.tracer"},
-        "timeUnixNano": 5 * 10**9,
-        "attributes": {"session.id": "s-1", "event.name": "strands.telemetry.tracer"},
-        "body": {"input": {"messages": [{"role": "user", "content": "hi"}]}},
-    }
+    record = record_of(spans("s-1")[0], 5 * 10**9)
     texts = [json.dumps(record), 'a line with "traceId"', '["traceId"]']
     events = [{"timestamp": 5000 + number, "message": text} for number, text in enumerate(texts)]
     lines.put_log_events(logGroupName=GROUP, logStreamName=STREAM, logEvents=events)

@@ -5,6 +5,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from test_wire_online import create
 from wire_server import ACCOUNT, NOON, arrive, pages, refused, servers, told
 from wire_spans import spans
 
@@ -293,14 +294,7 @@ def test_traces_are_of_an_evaluation_of_their_own_kind(judged):
     batch = judged.data.start_batch_evaluation(
         batchEvaluationName="traced", evaluators=[GOAL], dataSourceConfig=SOURCE
     )["batchEvaluationArn"]
-    online = judged.control.create_online_evaluation_config(
-        onlineEvaluationConfigName="traced",
-        rule={"samplingConfig": {"samplingPercentage": 100.0}},
-        dataSourceConfig=SOURCE,
-        evaluators=[{"evaluatorId": "Builtin.Helpfulness"}],
-        evaluationExecutionRoleArn="arn:aws:iam::123456789012:role/evaluations",
-        enableOnCreate=False,
-    )["onlineEvaluationConfigArn"]
+    online = create(judged.control, "traced", enableOnCreate=False)["onlineEvaluationConfigArn"]
     times = {"startTime": NOON, "endTime": NOON + timedelta(days=1)}
 
     def config(kind, member, arn):

@@ -11,6 +11,7 @@ from pathlib import Path
 import boto3
 import pytest
 from botocore.config import Config
+from test_wire_jobs import ended
 from wire_server import KEY, SECRET, refused
 from wire_spans import spans
 
@@ -69,11 +70,6 @@ def kill_owner(folder, evaluation_id):
     return True
 
 
-def ended(data, job_id):
-    job = data.get_batch_evaluation(batchEvaluationId=job_id)
-    return job if job["status"] not in ("PENDING", "IN_PROGRESS") else None
-
-
 def begun(url, sessions):
     """A job in mid-course: its id."""
     arrive(url, *sessions)
@@ -95,7 +91,7 @@ def begun(url, sessions):
 def outcome(url, job_id):
     """A job at its end, and the sessions of its results."""
     data = client("bedrock-agentcore", url)
-    job = eventually(lambda: ended(data, job_id))
+    job = ended(data, job_id)
     place = job["outputConfig"]["cloudWatchConfig"]
     events = client("logs", url).filter_log_events(logGroupName=place["logGroupName"])["events"]
     return job, [json.loads(event["message"])["attributes"]["session.id"] for event in events]
@@ -182,7 +178,7 @@ def test_a_lambda_is_what_the_configuration_says_it_is(tmp_path, serving):
             evaluators=[{"evaluatorId": made["evaluatorId"]}],
             dataSourceConfig={"cloudWatchLogs": {"serviceNames": ["Calc.DEFAULT"], "logGroupNames": [GROUP]}},
         )["batchEvaluationId"]
-        job = eventually(lambda: ended(data, job_id))
+        job = ended(data, job_id)
 
     assert (result["value"], result["label"], result["explanation"]) == (7.0, "short", "SESSION")
     assert result["evaluatorName"] == "length"
