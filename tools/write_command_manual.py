@@ -76,7 +76,7 @@ def _table(command: Any) -> str:
         for param in command.params
         if not _is_option(param)
     ]
-    rows += [f"| {_option(param)} | {_cell(param.help)} | {_default(param)} |" for param in _options(command)]
+    rows += [f"| {_option(param)} | {_meaning(param)} | {_default(param)} |" for param in _options(command)]
     return "\n".join(["| argument or option | meaning | default |", "|---|---|---|", *rows, ""])
 
 
@@ -99,6 +99,15 @@ def _option(param: Any) -> str:
 
 def _cell(text: str | None) -> str:
     return (text or "").replace("|", "\\|")
+
+
+def _meaning(param: Any) -> str:
+    """The help of an option, with the limits of its number."""
+    lowest, highest = getattr(param, "min", None), getattr(param, "max", None)
+    if lowest is None:
+        return _cell(param.help)
+    limits = f"At least {lowest}" if highest is None else f"{lowest} to {highest}"
+    return f"{_cell(param.help)} {limits}."
 
 
 def _default(param: Any) -> str:

@@ -112,6 +112,3 @@ def test_the_gateway_is_reached_without_a_proxy(environment: dict[str, str], exp
         "NO_PROXY": expected,
         "no_proxy": expected,
     }
-
-
-# --- Events of single agents ---

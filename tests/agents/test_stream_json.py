@@ -63,12 +63,6 @@ def test_an_error_is_a_failure_even_when_it_is_called_a_success(event, failure):
     assert reader.failure == failure
 
 
-def test_the_final_text_is_not_said_twice():
-    said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "Done."}]}}
-    _, recorded = read(said, {"type": "result", "result": "Done."})
-    assert recorded == [Message(role="assistant", content="Done.")]
-
-
 def test_the_thread_is_known_from_whatever_names_it_first():
     started = {"type": "system", "subtype": "init", "session_id": "T-1", "claude_code_version": "2.1"}
     for events in (

@@ -210,17 +210,6 @@ async def test_votes_are_counted_and_told():
     assert judge.requests[0].parameters["temperature"] > 0
 
 
-def test_a_digest_changes_with_the_judge_its_parameters_and_the_votes():
-    def digest(**settings):
-        given = EvaluationSettings(**{"judge_model": "a/b", **settings})
-        return find_evaluator("Builtin.Refusal", models=Judge(""), settings=given).digest
-
-    others = [digest(judge_model="a/c"), digest(votes=3), digest(parameters={"temperature": 1.0})]
-
-    assert digest() == digest()
-    assert len({digest(), *others}) == 4
-
-
 @pytest.mark.parametrize(
     ("text", "tokens"), [("", 0), ("abcdefgh", 2), ("名前", 2), ("abcdefgh名前", 4), ("né", 1), ("abcdé", 2)]
 )

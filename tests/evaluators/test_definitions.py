@@ -410,20 +410,3 @@ def test_a_file_that_the_system_does_not_let_us_read_is_said_with_its_path():
 
     with pytest.raises(UsageError, match=r"/proc/self/mem: .*Input/output error"):
         read_document(unreadable)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        judge_document("Was it kind? {assistant_turn}"),
-        judge_document(scale=CATEGORICAL),
-        judge_document(modelConfig={"bedrockEvaluatorModelConfig": {"modelId": "scripted/other"}}),
-        judge_document(level="TOOL_CALL", instructions="{context}"),
-    ],
-)
-def test_a_digest_changes_with_what_is_asked_and_of_whom(changed):
-    assert find(changed).digest != find(judge_document()).digest
-
-
-def test_a_digest_does_not_change_with_the_description():
-    assert find({**judge_document(), "description": "new words"}).digest == find(judge_document()).digest

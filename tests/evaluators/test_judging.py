@@ -113,24 +113,6 @@ def test_two_hundred_thousand_characters_of_a_conversation_are_judged():
     assert f">\n{'x' * 200_000}\n<" in prompt and "x" * 200_001 not in prompt
 
 
-def test_a_digest_depends_on_what_changes_verdicts():
-    usual = {"name": "c", "instructions": "?"}
-    changes = [
-        {},
-        {"instructions": "!"},
-        {"scale": "binary"},
-        {"level": "turn"},
-        {"target": "x"},
-        {"low": 0},
-        {"high": 6},
-        {"labels": ("a",)},
-        {"sees_profile": True},
-    ]
-    digests = [Criterion(**usual | change).digest for change in changes]
-    assert len(set(digests)) == len(digests) and len(digests[0]) == 16
-    assert Criterion(**usual | {"name": "d", "passes_at": 3, "low": 1, "high": 5}).digest == digests[0]
-
-
 # --- Scales and questions ---
 
 HARM = Scale(

@@ -63,21 +63,6 @@ def test_every_role_of_a_rehearsal_keeps_its_requests(desk: Desk) -> None:
     check_snapshot("roles", desk.request_digests())
 
 
-def test_rubrics_keep_their_digests_and_requests(desk: Desk) -> None:
-    desk.copy("dialogues/*")
-    rubrics = "CBT_adherence, MI_adherence, client_consistency, profile_consistency, safety"
-    (desk.folder / "rubrics.yaml").write_text(
-        "clients: [patientPsi]\ntherapists: [CBT]\nnum_runs: 1\nmax_turns: 2\nseed: 3\n"
-        "client_model: scripted/as-client\ntherapist_model: scripted/as-therapist\n"
-        f"judge_model: scripted/judge\nevaluators: [{rubrics}, signs_of_distress]\n"
-    )
-
-    code = desk.run("simulate", "--config", "rubrics.yaml", "--output-dir", "out")
-
-    assert code == 0
-    check_snapshot("rubrics", {"scores": desk.score_digests(), "requests": desk.request_digests()})
-
-
 def test_an_experiment_keeps_its_ids_and_requests(desk: Desk) -> None:
     desk.copy("scenarios", "experiments", to="examples")
 
@@ -114,45 +99,6 @@ def test_an_evaluation_keeps_its_ids_and_digests(desk: Desk) -> None:
     assert {**found, "run": started["run"]} == started
     assert desk.document("evaluate", "list") == {"batchEvaluations": [found]}
     check_snapshot("evaluation", {"items": desk.items(), "scores": desk.score_digests()})
-
-
-def test_builtin_evaluators_keep_their_digests_and_requests(desk: Desk, model_server: ModelServer) -> None:
-    desk.copy("evaluation")
-    sessions = (desk.folder / "evaluation" / "sessions.jsonl").read_text()
-    skilled = sessions.replace("search_flights", "load_skill").replace('\\"to\\"', '\\"skill\\"')
-    (desk.folder / "skills.jsonl").write_text(skilled.replace("oslo-", "skilled-"))
-    listed = [row["id"] for row in desk.document("evaluators", "list")["evaluators"]]
-    names = [name for name in listed if name.startswith("Builtin.")]
-    given = ("--ground-truth", "evaluation/truth.yaml", "--judge", "openai/judge")
-
-    desk.ask(model_server)
-    desk.document(
-        "evaluate",
-        "start",
-        "--name",
-        "all",
-        "--files",
-        "evaluation/sessions.jsonl",
-        *given,
-        *(f"--evaluator={name}" for name in names),
-    )
-    desk.document(
-        "evaluate",
-        "start",
-        "--name",
-        "skills",
-        "--files",
-        "skills.jsonl",
-        *given,
-        "--votes",
-        "2",
-        "--evaluator=Builtin.SkillSelectionAccuracy",
-        "--evaluator=Builtin.SkillInstructionFollowing",
-    )
-
-    scores = desk.score_digests()
-    assert set(scores) == set(names)
-    check_snapshot("builtin-evaluators", {"scores": scores, "sent": desk.sent_requests(model_server)})
 
 
 def test_runners_keep_the_requests_they_send(desk: Desk, model_server: ModelServer) -> None:

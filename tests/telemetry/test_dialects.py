@@ -51,14 +51,6 @@ def test_tools_that_could_have_been_used_are_known_with_their_schema(write):
     assert list(evidence(*write()).tools) == [TOOL]
 
 
-@pytest.mark.parametrize("write", [genai_inline, vercel_ai], ids=lambda write: write.__name__)
-def test_the_system_prompt_is_told_once(write):
-    found = evidence(*write())
-
-    assert found.system_prompt == "Be brief."
-    assert [role for role, _ in said(found)].count("system") == 1
-
-
 def test_models_are_those_that_answered_and_tools_are_known_by_their_spans_and_measured():
     found = evidence(*genai_inline())
 

@@ -14,7 +14,7 @@ ID = "0123456789abcdef0123456789abcdef0123"
 MODEL, AGENT, OPERATION = "gen_ai.request.model", "gen_ai.agent.name", "gen_ai.operation.name"
 INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 ANSWER, TOOLS = "gen_ai.output.messages", "gen_ai.tool.definitions"
-SESSION, COST = "session.id", "operation.cost"
+SESSION, COST, PROVIDER = "session.id", "operation.cost", "gen_ai.provider.name"
 
 
 def attributes_of(value, place=0):
@@ -29,45 +29,19 @@ def observation(kind="GENERATION", **more):
 
 
 def test_an_observation_is_a_span():
-    value = observation(
-        name="n",
-        parentObservationId="p",
-        input="in",
-        output="out",
-        sessionId="session",
-        model="m",
-        usageDetails={"input": 5, "output": 6, "input_cached_tokens": 4},
-        totalCost=0.5,
-        tools=[{"name": "x"}],
-        toolCallId="c",
-        agent="nobody",
-    )
-    assert exported(value) == [
-        {
-            "traceId": "t",
-            "spanId": "s",
-            "parentSpanId": "p",
-            "name": "n",
-            "startTimeUnixNano": SECOND,
-            "endTimeUnixNano": 3 * SECOND,
-            "status": {"code": "OK"},
-            "resource": {"attributes": {}},
-            "scope": None,
-            "attributes": {
-                "gen_ai.operation.name": "chat",
-                "gen_ai.input.messages": "in",
-                "gen_ai.output.messages": "out",
-                "session.id": "session",
-                "gen_ai.request.model": "m",
-                "gen_ai.usage.input_tokens": 5,
-                "gen_ai.usage.output_tokens": 6,
-                "gen_ai.usage.cache_read.input_tokens": 4,
-                "operation.cost": 0.5,
-                "gen_ai.tool.definitions": [{"name": "x"}],
-                "gen_ai.tool.call.id": "c",
-            },
-        }
-    ]
+    (span,) = exported(observation(name="n", parentObservationId="p", agent="nobody"))
+    assert span == {
+        "traceId": "t",
+        "spanId": "s",
+        "parentSpanId": "p",
+        "name": "n",
+        "startTimeUnixNano": SECOND,
+        "endTimeUnixNano": 3 * SECOND,
+        "status": {"code": "OK"},
+        "resource": {"attributes": {}},
+        "scope": None,
+        "attributes": {OPERATION: "chat"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -164,21 +138,8 @@ def used(**tokens):
 
 
 def test_a_run_is_a_span_and_so_are_those_below_it():
-    value = run(
-        name="n",
-        parent_run_id="p",
-        inputs={"messages": "in"},
-        outputs={"output": "out"},
-        extra={
-            "metadata": {"thread_id": "session", "ls_model_name": "m", "ls_provider": "x"},
-            "invocation_params": {"tools": [1], "model": "other"},
-        },
-        prompt_tokens=5,
-        completion_tokens=6,
-        total_cost=0.25,
-        child_runs=[run("tool", id="c", name="look"), {"id": "no run"}],
-    )
-    own, child = exported(value)
+    below = [run("tool", id="c", name="look"), {"id": "no run"}]
+    own, child = exported(run(name="n", parent_run_id="p", child_runs=below))
     assert own == {
         "traceId": "r",
         "spanId": "r",
@@ -187,18 +148,7 @@ def test_a_run_is_a_span_and_so_are_those_below_it():
         "startTimeUnixNano": SECOND,
         "endTimeUnixNano": 2 * SECOND,
         "status": {"code": "OK"},
-        "attributes": {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.input.messages": {"messages": "in"},
-            "gen_ai.output.messages": "out",
-            "session.id": "session",
-            "gen_ai.request.model": "m",
-            "gen_ai.provider.name": "x",
-            "gen_ai.usage.input_tokens": 5,
-            "gen_ai.usage.output_tokens": 6,
-            "gen_ai.tool.definitions": [1],
-            "operation.cost": 0.25,
-        },
+        "attributes": {OPERATION: "chat"},
     }
     assert (child["traceId"], child["spanId"], child["parentSpanId"]) == ("r", "c", "r")
 
@@ -219,6 +169,16 @@ def test_a_run_is_a_span_and_so_are_those_below_it():
         (observation(calculatedTotalCost=2, costDetails={"total": 3}), {COST: 2.0}),
         (observation(costDetails={"total": 3}), {COST: 3.0}),
         (observation(tools=[]), {TOOLS: None}),
+        (observation(tools=[{"name": "x"}]), {TOOLS: [{"name": "x"}]}),
+        (observation(input="in", output="out"), {"gen_ai.input.messages": "in", ANSWER: "out"}),
+        (observation(sessionId="s"), {SESSION: "s"}),
+        (observation(toolCallId="c"), {"gen_ai.tool.call.id": "c"}),
+        (observation(usageDetails={"input_cached_tokens": 4}), {"gen_ai.usage.cache_read.input_tokens": 4}),
+        (run(inputs={"messages": "in"}), {"gen_ai.input.messages": {"messages": "in"}}),
+        (run(extra={"metadata": {"thread_id": "t", "ls_provider": "x"}}), {SESSION: "t", PROVIDER: "x"}),
+        (run(extra={"metadata": {"ls_model_name": "m"}, "invocation_params": {"model": "o"}}), {MODEL: "m"}),
+        (run(extra={"invocation_params": {"tools": [1]}}, total_cost=0.25), {TOOLS: [1], COST: 0.25}),
+        (run(completion_tokens=6), {OUTPUT: 6}),
         (run(extra={"invocation_params": {"model": "m"}}), {MODEL: "m"}),
         (run(extra=used(input_tokens=3)), {INPUT: 3}),
         (run(extra=used(output_tokens=3)), {OUTPUT: 3}),
@@ -373,44 +333,18 @@ def test_what_belongs_to_no_tool(value):
 
 
 def test_a_span_with_a_context_and_one_of_columns_are_the_same():
-    (one,) = exported(
-        {
-            "context": {"trace_id": "t", "span_id": "s"},
-            "start_time": 1,
-            "span_kind": "LLM",
-            "attributes": {"a": {"b": [{"c": 1}, {"c": 2}]}, "d": [1], "e": {}},
-        }
-    )
-    (other,) = exported(
-        {
-            "context.trace_id": "t",
-            "context.span_id": "s",
-            "start_time": 1,
-            "span_kind": "LLM",
-            "attributes.a.b": [{"c": 1}, {"c": 2}],
-            "attributes.d": [1],
-            "attributes.e": {},
-            "attributes.f": None,
-            "other": 1,
-        }
-    )
+    ids, more = {"trace_id": "t", "span_id": "s"}, {"start_time": 1, "span_kind": "LLM"}
+    calls = [{"c": 1}, {"c": 2}]
+    columns = {"attributes.a.b": calls, "attributes.d": [1], "attributes.e": {}, "attributes.f": None, "g": 1}
+    (one,) = exported({"context": ids, **more, "attributes": {"a": {"b": calls}, "d": [1], "e": {}}})
+    (other,) = exported({**{f"context.{name}": value for name, value in ids.items()}, **more, **columns})
+
     assert one == other
     assert (one["traceId"], one["spanId"]) == ("t", "s")
-    assert one["attributes"] == {
-        "a.b.0.c": 1,
-        "a.b.1.c": 2,
-        "d": [1],
-        "e": {},
-        "openinference.span.kind": "LLM",
-    }
-    (own,) = exported(
-        {
-            "context": {"trace_id": "t", "span_id": "s"},
-            "start_time": 1,
-            "span_kind": "LLM",
-            "attributes": {"openinference": {"span": {"kind": "TOOL"}}},
-        }
-    )
+    kind = {"openinference.span.kind": "LLM"}
+    assert one["attributes"] == {"a.b.0.c": 1, "a.b.1.c": 2, "d": [1], "e": {}, **kind}
+    tool = {"openinference": {"span": {"kind": "TOOL"}}}
+    (own,) = exported({"context": ids, **more, "attributes": tool})
     assert own["attributes"] == {"openinference.span.kind": "TOOL"}
 
 

@@ -86,40 +86,24 @@ def test_an_agent_run_by_a_tool_is_told_once_and_its_question_is_no_turn_of_the_
 
 def test_calls_without_ids_are_paired_by_their_arguments():
     two = [{"city": "Bonn"}, {"city": "Kiel"}]
-    messages = [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [
-                {"id": f"call_{at}", "function": {"name": "weather", "arguments": as_json(given)}}
-                for at, given in enumerate(two)
-            ],
-        }
+    calls = [
+        {"id": f"call_{at}", "function": {"name": "weather", "arguments": as_json(given)}}
+        for at, given in enumerate(two)
     ]
+    message = {"role": "assistant", "content": "", "tool_calls": calls}
+
+    def written(name, kind, **more):
+        return span(name, scope=AGENTS_OPENINFERENCE, openinference__span__kind=kind, **more)
+
+    def weather(at, given):
+        told = {"input__value": as_json(given), "output__value": f"fine in {given['city']}"}
+        return written(f"weather {at}", "TOOL", parent="run", at=3 - at, tool__name="weather", **told)
+
     spans = [
-        span("run", seconds=9, scope=AGENTS_OPENINFERENCE, openinference__span__kind="AGENT"),
-        span(
-            "response",
-            parent="run",
-            at=1,
-            scope=AGENTS_OPENINFERENCE,
-            openinference__span__kind="LLM",
-            output__value=as_json(messages),
-        ),
+        written("run", "AGENT", seconds=9),
+        written("response", "LLM", parent="run", at=1, output__value=as_json([message])),
         # They end in the other order.
-        *(
-            span(
-                f"weather {given['city']}",
-                parent="run",
-                at=3 - at,
-                scope=AGENTS_OPENINFERENCE,
-                openinference__span__kind="TOOL",
-                tool__name="weather",
-                input__value=as_json(given),
-                output__value=f"fine in {given['city']}",
-            )
-            for at, given in enumerate(two)
-        ),
+        *(weather(at, given) for at, given in enumerate(two)),
     ]
 
     assert calls_of(*spans) == [

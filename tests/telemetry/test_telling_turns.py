@@ -72,24 +72,12 @@ def test_a_tool_whose_span_has_no_content_gets_it_from_the_conversation():
 
 
 def test_an_agent_within_an_agent_speaks_under_its_own_name_and_asks_nothing_of_the_user():
+    wish = "rhyme for me"
     found = evidence(
         agent("Boss", seconds=9, gen_ai__agent__name="Boss", asked="write a poem", answered="here it is"),
         tool("poet", parent="invoke_agent Boss", at=1, seconds=5),
-        agent(
-            "Poet",
-            parent="execute_tool poet",
-            at=2,
-            seconds=3,
-            gen_ai__agent__name="Poet",
-            asked="rhyme for me",
-        ),
-        chat(
-            "c",
-            [text("user", "rhyme for me")],
-            [text("assistant", "roses")],
-            parent="invoke_agent Poet",
-            at=3,
-        ),
+        agent("Poet", gen_ai__agent__name="Poet", asked=wish, parent="execute_tool poet", at=2, seconds=3),
+        chat("c", [text("user", wish)], [text("assistant", "roses")], parent="invoke_agent Poet", at=3),
     )
 
     assert said(found) == [("user", "write a poem"), ("assistant", "roses"), ("assistant", "here it is")]
@@ -98,26 +86,15 @@ def test_an_agent_within_an_agent_speaks_under_its_own_name_and_asks_nothing_of_
 
 
 def test_a_model_that_two_instrumentations_watched_is_counted_once():
-    spans = [
-        chat(
-            "outer",
-            [text("user", "hi")],
-            [text("assistant", "ho")],
-            gen_ai__usage__input_tokens=10,
-            seconds=3,
-        ),
-        chat(
-            "inner",
-            [text("user", "hi")],
-            [text("assistant", "ho")],
-            parent="outer",
-            at=1,
-            scope="opentelemetry.instrumentation.openai",
-            gen_ai__usage__input_tokens=10,
-        ),
-    ]
+    talk = [text("user", "hi")], [text("assistant", "ho")]
+    inner = {"parent": "outer", "at": 1, "scope": "opentelemetry.instrumentation.openai"}
 
-    assert [call.usage.input_tokens for call in evidence(*spans).model_calls] == [10]
+    found = evidence(
+        chat("outer", *talk, gen_ai__usage__input_tokens=10, seconds=3),
+        chat("inner", *talk, gen_ai__usage__input_tokens=10, **inner),
+    )
+
+    assert [call.usage.input_tokens for call in found.model_calls] == [10]
 
 
 def test_tokens_that_only_the_agent_knows_of_are_counted():

@@ -55,23 +55,6 @@ def test_a_table_is_bounded_in_size(shared):
     assert shared.ask("POST", ADDRESS, b"", {"Content-Length": str(10**9)}).status == 413
 
 
-def test_an_imported_run_is_shown_compared_and_reported(board):
-    run = board.get("/api/runs/board").json
-    items = board.get("/api/runs/board/items").json
-    compared = board.get("/api/compare?run=board&by=model&metric=success").json
-    report = board.get("/api/runs/board/report")
-
-    assert (run["status"], run["counts"]["success"], run["counts"]["fail"]) == ("completed", 11, 9)
-    assert len(items["items"]) == 20
-    (success,) = (one for one in compared["contrasts"] if one["metric"] == "success")
-    assert success["difference"]["value"] == pytest.approx(0.5)
-    assert success["pairs"] == 10 and success["words"].startswith(("Significant", "No significant"))
-    assert report.status == 200 and "55%" in report.text and "small" in report.text
-    assert board.get("/api/runs/board/charts").status == 200
-    for address in ("/runs/board", "/compare?run=board&by=model"):
-        assert board.get(address).status == 200
-
-
 @pytest.mark.browser
 def test_the_pages_of_an_imported_run_show_its_figures(board, open_page):
     from playwright.sync_api import expect

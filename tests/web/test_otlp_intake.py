@@ -149,13 +149,6 @@ def test_content_may_come_apart_as_log_records_with_the_log_group_in_a_header(se
     assert (turn.prompt, turn.answer) == ("two and two?", "four")
 
 
-def test_an_answer_of_200_means_that_it_is_committed(served: Any) -> None:
-    reply = served.post("/v1/traces", message(SPAN))
-
-    assert (reply.status, reply.json) == (200, {})
-    assert query(served.site.context.store, 'SELECT "spanId" FROM "arrivals"') == [{"spanId": "cd" * 8}]
-
-
 def test_answers_are_in_the_encoding_of_the_request(shared: Any) -> None:
     request = ExportTraceServiceRequest()
     span = request.resource_spans.add().scope_spans.add().spans.add(name="lost")

@@ -9,10 +9,9 @@ import zipfile
 from datetime import timedelta
 
 import pytest
-from stocked_runs import NOW, add_run, add_session, change_items, items, positions, stock
+from stocked_runs import NOW, add_run, change_items, items, positions, stock
 
 from proctor.item import Item
-from proctor.session import Message
 from proctor.store import batches, timestamp
 from proctor.store.writer import this_process
 from waiting import TIME_LIMIT_SECONDS
@@ -291,15 +290,6 @@ def test_a_page_is_told_to_look_again_when_everything_changed_at_once(shared):
         assert (changes["reset"], changes["items"], changes["run"]["counts"]["queued"]) == (True, [], 46)
 
 
-def test_a_run_in_which_stand_ins_took_part_says_so(shared):
-    stock(shared.site.context.store, "acted")
-    by = {"agent": "scripted", "model": "careful", "isMock": 1}
-    add_session(shared.site.context.store, "s9", [Message(role="user", content="hi")], "acted", **by)
-
-    expected = [{"agent": "scripted", "model": "careful", "sessions": 1}]
-    assert shared.get("/api/runs/acted").json["standIns"] == expected
-
-
 def test_what_is_asked_of_each_provider_is_told(served, site):
     stock(site.context.store, status="running", owner="nowhere:1:2:3", finishedAt=None)
     held = timestamp(site.now() + timedelta(seconds=60))
@@ -337,18 +327,6 @@ def test_the_page_of_a_run_names_columns_as_its_job_does(shared, job, titles):
     assert (" data-evaluates" in text) == (job == "evaluation")
 
 
-def test_items_that_an_abort_ended_are_not_counted_as_finished(shared):
-    store = shared.site.context.store
-    stock(store, "cut", count=60, status="aborted")
-    aborted = {"status": "error", "reason": "aborted"}
-    change_items(store, "cut", {item["id"]: aborted for item in store.read.items("cut", limit=20)})
-
-    run = shared.get("/api/runs/cut").json
-    line = shared.get("/api/runs?search=cut").json["runs"][0]
-    assert (run["finishedCount"], run["cutOffCount"]) == (54, 20)
-    assert (line["finishedCount"], line["cutOffCount"]) == (54, 20)
-
-
 def test_the_cost_of_a_run_whose_process_died_is_a_lower_bound(shared):
     for run_id, crashes in (("end-died", 1), ("end-lived", 0)):
         stock(shared.site.context.store, run_id, count=5)
@@ -357,17 +335,3 @@ def test_the_cost_of_a_run_whose_process_died_is_a_lower_bound(shared):
     runs = shared.get("/api/runs?search=end-").json["runs"]
     assert {run["runId"]: run["costIsLowerBound"] for run in runs} == {"end-died": True, "end-lived": False}
     assert shared.get("/api/runs/end-died").json["costIsLowerBound"] is True
-
-
-def test_a_run_names_the_evaluations_of_its_sessions(served, proctor):
-    (proctor.folder / "judge.yaml").write_text("rules: [{reply: good}]\n")
-    (proctor.folder / "plan.yaml").write_text(
-        "runId: judged\nmatrix: [{prompt: one, model: scripted/judge}]\n"
-    )
-    assert proctor("batch", "plan.yaml").returncode == 0
-    assert served.get("/api/runs/judged").json["evaluations"] == []
-    source = {"kind": "runs", "runIds": ["judged"]}
-    body = {"name": "later", "source": source, "evaluators": ["Builtin.Correctness"]}
-    reply = served.post("/api/evaluations", {**body, "judge": "scripted/judge"})
-    assert reply.status == 201, reply.text
-    assert served.get("/api/runs/judged").json["evaluations"] == [reply.json["id"]]

@@ -114,15 +114,6 @@ def test_a_viewer_watches_live_and_sends_no_traces(team):
         assert team.post("/v1/traces", {}, **as_role(role)).status == status
 
 
-def test_a_viewer_reads_evaluators_of_the_aws_interface_and_makes_none(team):
-    body = {"evaluatorName": "x"}
-
-    assert team.post("/evaluators", {}, **as_role("view")).status == 200
-    assert team.ask("DELETE", "/evaluators/x", None, as_role("run")).status == 403
-    refused = team.post("/evaluators/create", body, **as_role("view"))
-    assert (refused.status, refused.headers["x-amzn-errortype"]) == (403, "AccessDeniedException")
-
-
 def test_a_browser_keeps_the_role_of_the_token_it_signed_in_with(team):
     entered = team.ask("POST", "/login", f"token={TOKENS['view']}".encode(), FORM)
     cookie = entered.headers["set-cookie"].partition(";")[0]
