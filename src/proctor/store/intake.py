@@ -6,17 +6,19 @@ from all of its spans whenever one of them is new.
 
 import hashlib
 import json
+import secrets
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import TypedDict
 
 from proctor.errors import Contradiction, NotFound
-from proctor.item import digest_of
+from proctor.item import RUNNING, digest_of
 from proctor.json_values import JsonObject
 from proctor.session import Iteration, ModelCall, Note, Session, Step
 from proctor.store import imported_runs
@@ -33,7 +35,17 @@ from proctor.store.database import (
 from proctor.store.reader import StoreReader
 from proctor.store.recorder import Recorder, split_long_text
 from proctor.store.search import forget
-from proctor.store.tables import BY_PEOPLE, COLUMNS, IMPORTED, OF_A_SESSION, LogEventRow, LogStreamRow, clean
+from proctor.store.tables import (
+    BEING_WRITTEN,
+    BY_PEOPLE,
+    COLUMNS,
+    IMPORTED,
+    OF_A_SESSION,
+    LogEventRow,
+    LogStreamRow,
+    clean,
+    is_being_written,
+)
 from proctor.store.writer import timestamp
 from proctor.telemetry.documents import SessionMark, SessionName, sessions_among
 
@@ -54,6 +66,18 @@ def save_session(connection: Connection, session: Session, now: datetime, run_id
     if run := run_id or member["runId"]:
         connection.set_key_scope(run)
     delete_session(connection, session_id)
+    rows = _rows_of(session, session_id, member, now)
+    rows.write(connection)
+    if run_id:
+        task = session.task or session.name or session.external_id
+        item = imported_runs.identity(task, session.agent, session.model, session.factors)
+        imported_runs.add_session(connection, run_id, rows.session, item, session.repeat)
+    elif member["runId"]:
+        imported_runs.update_item(connection, rows.session)
+    return session_id
+
+
+def _rows_of(session: Session, session_id: str, member: Row, now: datetime) -> "_CollectedRows":
     rows = _CollectedRows()
     began = session.started_at or now
     clock = _Clock(began)
@@ -69,14 +93,7 @@ def save_session(connection: Connection, session: Session, now: datetime, run_id
     has_times = session.started_at is not None
     seconds = max(0.0, (clock.moment - began).total_seconds()) if has_times else None
     recorder.end(session.status, session.end_reason, session.error, work_seconds=seconds, waiting_seconds=0.0)
-    rows.write(connection)
-    if run_id:
-        task = session.task or session.name or session.external_id
-        item = imported_runs.identity(task, session.agent, session.model, session.factors)
-        imported_runs.add_session(connection, run_id, rows.session, item, session.repeat)
-    elif member["runId"]:
-        imported_runs.update_item(connection, rows.session)
-    return session_id
+    return rows
 
 
 def _membership(connection: Connection, session: Session, run_id: str) -> tuple[str, Row]:
@@ -194,10 +211,14 @@ class _CollectedRows:
     def write(self, connection: Connection) -> None:
         """Insert the session and its rows; texts that are there already stay."""
         connection.insert("sessions", self.session)
+        for table, rows in self.by_table():
+            connection.insert_many(table, rows, on_conflict=KEEP if table == "blobs" else "")
+
+    def by_table(self) -> Iterator[tuple[str, Sequence[tuple[object, ...]]]]:
+        """The rows of the session by table, the texts last: others do not delete what a row refers to."""
         # Sorted: two processes that write the same texts in different orders could deadlock.
         self._appended.get("blobs", []).sort()
-        for table, rows in self._appended.items():
-            connection.insert_many(table, rows, on_conflict=KEEP if table == "blobs" else "")
+        yield from sorted(self._appended.items(), key=lambda pair: pair[0] == "blobs")
 
 
 Document = JsonObject
@@ -214,6 +235,12 @@ MARKS_AT_ONCE = 1_000
 The transaction groups them again, which takes 20 µs for each."""
 DOCUMENTS_AT_ONCE = 500
 """Documents that are saved in one transaction."""
+LARGE = 1_000
+"""Documents of a session that is written in several transactions: each takes some 30 µs to write."""
+ROWS_AT_ONCE = 200
+SILENT_SECONDS = 10.0
+"""A writer that has written nothing for so long is dead."""
+PAUSE_SECONDS = 0.1
 _SOURCE = "otlp"
 _MARKED = tuple(name for name in COLUMNS["arrivals"] if name != "data")
 
@@ -298,7 +325,11 @@ class ReceivedSpans:
         built, builder = BuiltSessions(), _Builder(build)
         until = self._newest_new()
         while until and builder.prepare(self._readers.connection(), until):
-            built += self._transaction(lambda connection: _save_prepared(connection, builder, now))
+            for session_id, prepared, session in builder.take_large():
+                if _LargeSession(self._transaction, session_id, prepared, session, now).save():
+                    built.sessions.append(session_id)
+            if builder.traces:
+                built += self._transaction(lambda connection: _save_prepared(connection, builder, now))
         built.sessions = list(dict.fromkeys(built.sessions))
         return built
 
@@ -441,6 +472,9 @@ def decompressed(data: bytes) -> Document:
     return document
 
 
+_Key = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """A session that is built and not saved yet."""
@@ -450,6 +484,10 @@ class _Prepared:
     digest: bytes
     """Of the documents."""
     session: Session | None
+    arrived: Mapping[_Key, str]
+    """When its documents came, by key: those that were new last."""
+    known: int
+    """Documents that the stored session was built from."""
 
 
 class _Builder:
@@ -461,6 +499,8 @@ class _Builder:
         self.traces: set[str] = set()
         self.prepared: dict[str, _Prepared] = {}
         """By id."""
+        self.gone: set[str] = set()
+        """Sessions whose documents belong to others now."""
 
     def prepare(self, connection: Connection, until: str) -> bool:
         """Build sessions of some documents that are new, while others write; False: there are none.
@@ -475,7 +515,10 @@ class _Builder:
             self._most_traces = max(1, self._most_traces * MARKS_AT_ONCE // len(rows))
         elif len(rows) < MARKS_AT_ONCE // 2:
             self._most_traces = min(TRACES_AT_ONCE, 2 * self._most_traces)
-        _, outdated = _outdated(rows)
+        current, outdated = _outdated(rows)
+        self.gone = {row["sessionId"] for row in rows} - current - {""}
+        by_key = {(row["traceId"], row["spanId"], row["part"]): row for row in rows}
+        used = Counter(row["sessionId"] for row in rows if not row["isNew"])
         for name, session_id, members in outdated:
             documents, left_out = _used(connection, members)
             digest = _digest(name, documents)
@@ -485,8 +528,140 @@ class _Builder:
                 if known and known.digest == digest
                 else self._build(name, list(map(decompressed, documents)), left_out)
             )
-            self.prepared[session_id] = _Prepared(name, members, digest, session)
+            own = sorted((mark.key for mark in members), key=lambda key: bool(by_key[key]["isNew"]))
+            arrived = {key: by_key[key]["arrivedAt"] for key in own}
+            self.prepared[session_id] = _Prepared(name, members, digest, session, arrived, used[session_id])
         return bool(self.traces)
+
+    def take_large(self) -> list[tuple[str, _Prepared, Session]]:
+        """Take out the prepared sessions that are too large for one transaction.
+
+        None where documents have moved between sessions: all of them are then written together.
+        """
+        large = [
+            (session_id, prepared, prepared.session)
+            for session_id, prepared in self.prepared.items()
+            if len(prepared.members) > LARGE and prepared.session and not self.gone
+        ]
+        for session_id, prepared, _ in large:
+            del self.prepared[session_id]
+            self.traces -= {mark.trace_id for mark in prepared.members}
+        return large
+
+
+class _LargeSession:
+    """Writes a session of many documents in several short transactions.
+
+    Its status is `running` meanwhile: it is neither listed as finished, indexed, nor evaluated. The last of
+    its new documents is marked as used together with its end: after a kill it is built again.
+    Of two processes one writes; the other waits until the first has ended or has been silent.
+    """
+
+    def __init__(
+        self, transaction: Transaction, session_id: str, prepared: _Prepared, session: Session, now: datetime
+    ) -> None:
+        self._transaction = transaction
+        self._id = session_id
+        self._prepared = prepared
+        self._now = now
+        self._created = time.monotonic()
+        self._mark = f"{BEING_WRITTEN} {secrets.token_hex(8)}"
+        self._member: Row = {"runId": None, "itemId": None}
+        self._rows = _rows_of(session, session_id, {}, now)
+        self._steps = [*self._deletions(), *self._insertions(), *self._uses()]
+
+    def save(self) -> bool:
+        """Whether it was written; otherwise its documents have changed, or another process writes it."""
+        if not self._transaction(self._claim):
+            time.sleep(PAUSE_SECONDS)
+            return False
+        place: int | None = 0
+        while place is not None and place < len(self._steps):
+            place = self._transaction(partial(self._take, place))
+        return place is not None
+
+    def _claim(self, connection: Connection) -> bool:
+        connection.lock_table("arrivals")
+        columns = '"id", "runId", "itemId", "status", "endReason", "finishedAt"'
+        row = next(
+            iter(connection.rows(f'SELECT {columns} FROM "sessions" WHERE "id" = ?', (self._id,))), None
+        )
+        if row and is_being_written(row) and str(row["finishedAt"]) > self._stamp(-SILENT_SECONDS):
+            return False
+        built = '"arrivals" WHERE "sessionId" = ? AND "isNew" = 0'
+        if connection.count(built, (self._id,)) != self._prepared.known:
+            # Another process has built it from more documents.
+            return False
+        if row:
+            self._member = {name: row[name] for name in self._member}
+            connection.update("sessions", self._being_written(), '"id" = ?', (self._id,))
+            forget(connection, "?", (self._id,))
+        else:
+            connection.insert("sessions", {**self._rows.session, **self._member, **self._being_written()})
+        return True
+
+    def _take(self, place: int, connection: Connection) -> int | None:
+        """Take as many steps as a transaction should; the place of the next one. None: another writes."""
+        deadline = time.monotonic() + HOLD_SECONDS
+        if run := self._member["runId"]:
+            connection.set_key_scope(run)
+        mine = '"id" = ? AND "endReason" = ?'
+        if not connection.update("sessions", self._being_written(), mine, (self._id, self._mark)):
+            return None
+        while place < len(self._steps) and time.monotonic() < deadline:
+            place += self._steps[place](connection)
+        return place
+
+    def _being_written(self) -> JsonObject:
+        return {"status": RUNNING, "endReason": self._mark, "finishedAt": self._stamp()}
+
+    def _stamp(self, seconds: float = 0.0) -> str:
+        elapsed = time.monotonic() - self._created
+        return timestamp(self._now + timedelta(seconds=elapsed + seconds))
+
+    def _deletions(self) -> Iterator["_WriteStep"]:
+        def delete(sql: str, connection: Connection) -> bool:
+            return not connection.run(sql, (self._id, self._id, ROWS_AT_ONCE))
+
+        for table in OF_A_SESSION:
+            key = "step" if table == "iterations" else "position"
+            first = f'(SELECT MIN("{key}") FROM "{table}" WHERE "sessionId" = ?)'
+            yield partial(delete, f'DELETE FROM "{table}" WHERE "sessionId" = ? AND "{key}" < {first} + ?')
+
+    def _insertions(self) -> Iterator["_WriteStep"]:
+        def insert(table: str, rows: Sequence[tuple[object, ...]], connection: Connection) -> bool:
+            connection.insert_many(table, rows, on_conflict=KEEP if table == "blobs" else "")
+            return True
+
+        for table, rows in self._rows.by_table():
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                yield partial(insert, table, rows[start : start + ROWS_AT_ONCE])
+
+    def _uses(self) -> Iterator["_WriteStep"]:
+        """Mark the documents as used, and end the session with the last new one."""
+
+        def use(keys: Sequence[tuple[str, str, str]], is_last: bool, connection: Connection) -> bool:
+            # What has changed meanwhile stays new.
+            connection.run_many(
+                'UPDATE "arrivals" SET "isNew" = 0, "sessionId" = ? '
+                'WHERE "traceId" = ? AND "spanId" = ? AND "part" = ? AND "arrivedAt" = ?',
+                [(self._id, *key, self._prepared.arrived[key]) for key in keys],
+            )
+            if is_last:
+                session = {**self._rows.session, **self._member}
+                connection.update("sessions", session, '"id" = ?', (self._id,))
+                if self._member["runId"]:
+                    imported_runs.update_item(connection, session)
+            return True
+
+        keys = [*self._prepared.arrived]
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            end = start + ROWS_AT_ONCE
+            yield partial(use, keys[start:end], end >= len(keys))
+
+
+_WriteStep = Callable[[Connection], bool]
+"""Part of a write; whether it is done, so that the next one is its turn."""
 
 
 def _digest(name: SessionName, documents: Sequence[bytes]) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, overload
 
-from proctor.errors import NotFound
+from proctor.errors import Contradiction, NotFound
 from proctor.item import QUEUED, RUNNING, STATUSES
 from proctor.store.batches import UNFINISHED_REASONS, with_current_status
 from proctor.store.codec import contains
@@ -40,6 +40,7 @@ from proctor.store.tables import (
     ScoreRow,
     SessionRow,
     ToolCallRow,
+    is_being_written,
 )
 from proctor.store.writer import timestamp
 
@@ -462,6 +463,10 @@ class StoreReader:
     def evidence(self, session_id: str, reference: "Reference | None" = None) -> "Evidence":
         """A session as evaluators see it, by its id or an unambiguous beginning of it."""
         session = self.session(session_id)
+        if is_being_written(session):
+            raise Contradiction(
+                f"spans of session {session['id']} are being written\nTry again in a few seconds."
+            )
         return replace(self._evidence_of([session])[session["id"]], reference=reference)
 
     def evidence_of_first(self, session_ids: Sequence[str], most_characters: int) -> "dict[str, Evidence]":
@@ -469,7 +474,7 @@ class StoreReader:
         together, and at least one. Those that are not in the store are left out."""
         ids = self._first_sessions(session_ids, most_characters)
         rows = self.rows(SessionRow, f'SELECT * FROM "sessions" WHERE "id" IN ({places(ids)})', ids)
-        return self._evidence_of(rows)
+        return self._evidence_of([row for row in rows if not is_being_written(row)])
 
     def _first_sessions(self, session_ids: Sequence[str], most_characters: int) -> Sequence[str]:
         if len(session_ids) < 2:

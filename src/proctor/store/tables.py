@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NotRequired
 from typing_extensions import TypedDict
 
 from proctor.formatting import clipped
-from proctor.item import QUEUED, Item, id_of
+from proctor.item import QUEUED, RUNNING, Item, id_of
 from proctor.json_values import MOST, compact_encoder, parse_json, require_map
 from proctor.session import Merge, Role
 
@@ -28,6 +28,15 @@ OF_A_SESSION = ("iterations", "messages", "tool_calls", "model_calls", "metrics"
 """Tables whose rows belong to one session, by `sessionId`."""
 BY_PEOPLE = ("labels", "annotations")
 """Tables of what people write about a session, by `sessionId`; a new import of the session keeps them."""
+
+
+BEING_WRITTEN = "being written"
+"""Begins the end reason of a received session that is written in several transactions, until the last one."""
+
+
+def is_being_written(session: Mapping[str, object]) -> bool:
+    """Whether only a part of a session may be stored yet."""
+    return session["status"] == RUNNING and str(session["endReason"]).startswith(BEING_WRITTEN)
 
 
 # Rows stay dictionaries: reading a value of a `LockedRow` raises if its key is not available.
