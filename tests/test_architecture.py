@@ -35,7 +35,7 @@ LAYERS = [
     {"telemetry", "records"},
     {"agent", "runner", "evaluator", "model", "model_client"},
     {"item", "session", "score", "errors", "git", "processes", "patterns", "pattern_worker"}
-    | {"json_values", "metric", "document", "choice"}
+    | {"json_values", "metric", "document", "choice", "validity"}
     | {"formatting", "frozen", "lazy_import", "cache", "unpacking", "secrets", "sandbox"},
 ]
 """A part imports only from rows below its own."""

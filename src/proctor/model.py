@@ -37,6 +37,30 @@ class ToolRequest:
     """JSON as the model wrote it: it may not parse."""
 
 
+REFUSAL, FILTERED, TRUNCATED = "refusal", "content_filter", "length"
+"""Reasons why an answer ended that make it no answer to the question, or only a part of one."""
+
+
+class ServedBy(NamedTuple):
+    """What an answer says about who gave it; empty where it says nothing."""
+
+    model: str = ""
+    fingerprint: str = ""
+    request_id: str = ""
+
+
+NOT_SAID = ServedBy()
+
+
+def served_by(answer: Mapping[str, Any]) -> ServedBy:
+    """Model, configuration and id that an answer names, in the words of any of the formats."""
+
+    def text(*names: str) -> str:
+        return next((value for name in names if isinstance(value := answer.get(name), str)), "")
+
+    return ServedBy(text("model", "modelVersion"), text("system_fingerprint"), text("id", "responseId"))
+
+
 class WireAnswer(NamedTuple):
     """A parsed answer, independent of wire formats."""
 
@@ -48,6 +72,7 @@ class WireAnswer(NamedTuple):
     """Text of further answers to the same request: not used, but billed."""
     billed_as: Mapping[str, Any] = MappingProxyType({})
     """Parameters that set the price, as the provider says it has applied them: an account has defaults."""
+    served: ServedBy = NOT_SAID
 
 
 @fast_init

@@ -112,6 +112,34 @@ class ModelCall:
     speaker: str = ""
     """The role that the model plays: an actor, the narrator. Empty: none."""
     purpose: str = ""
+    served_model: str = ""
+    """The model that answered, as the provider names it. Empty: it does not say."""
+    fingerprint: str = ""
+    """The provider's name of its configuration, `system_fingerprint`. Empty: it does not say."""
+    request_id: str = ""
+    """The provider's id of the request or its answer, by which its support finds it."""
+    finish_reason: str = ""
+    """Why the answer ended: `stop`, `length`, `content_filter`, `refusal`, … Empty: unknown."""
+    parameters: str = ""
+    """The parameters as sent, a JSON object without messages and tools. Empty: unknown, or none."""
+    not_sent: tuple[str, ...] = ()
+    """Parameters of the request that the provider does not support, so that they were not sent."""
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Who answered and what it was sent, as JSON: the members that are known."""
+        known = {name: value for name in PROVENANCE if (value := getattr(self, name))}
+        return {**known, "not_sent": list(self.not_sent)} if self.not_sent else known
+
+
+PROVENANCE = ("served_model", "fingerprint", "request_id", "finish_reason", "parameters")
+
+
+def provenance_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a `ModelCall` from its `provenance`; what is not as it should be is left out."""
+    known = {name: value for name in PROVENANCE if isinstance(value := plain.get(name), str)}
+    names = plain.get("not_sent")
+    return {**known, "not_sent": tuple(map(str, names)) if isinstance(names, list) else ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +160,27 @@ class Metric:
     value: float | str | None
     """None: it could not be read. Missing is not 0."""
     step: int = 0
+
+
+InvalidKind = Literal[
+    "defaulted_states",
+    "invalid_decisions",
+    "refusals",
+    "filtered",
+    "truncated",
+    "unreadable_verdicts",
+    "regenerated_answers",
+]
+"""What makes a session less valid as data although it has finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid:
+    """One event that makes a session less valid as data."""
+
+    kind: InvalidKind
+    text: str = ""
+    """A note for readers of the session; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +249,9 @@ class Merge:
     error: str = ""
 
 
-Event = Message | ToolCall | ModelCall | Intervention | Metric | Note | Iteration | Workspace | Merge
+Event = (
+    Message | ToolCall | ModelCall | Intervention | Invalid | Metric | Note | Iteration | Workspace | Merge
+)
 Record = Callable[[Event], None]
 """Passed to agents and runners; call it with each event as it happens."""
 DEFAULT_LOG_GROUP = "/proctor/sessions"

@@ -93,8 +93,9 @@ PLAIN = {
         batches: runId; batch_items: runId id sessionId; sessions: id runId itemId thread externalId
         continues;
         iterations: sessionId traceId; messages: sessionId; tool_calls: sessionId callId; model_calls:
-        sessionId callId; metrics: sessionId; scores: sessionId target scoredSessionId; labels: sessionId
-        target; merge_history: sessionId; ledger: sessionId runId itemId; questions: runId id itemId
+        sessionId callId requestId; metrics: sessionId; scores: sessionId target
+        scoredSessionId; labels: sessionId target; merge_history: sessionId; ledger: sessionId runId itemId;
+        questions: runId id itemId
         sessionId; pools: runId; evaluations: id arn clientToken; evaluator_definitions: id kmsKeyArn;
         online_configs: id runId; online_sessions: configId sessionId; resource_tags: arn; drift_scores:
         configId sessionId; drift_points: configId; drift_crossings: configId; datasets: id kmsKeyArn;
@@ -126,8 +127,9 @@ PLAIN = {
         """,
     "a name that tables are grouped, filtered or sorted by": """
         batch_items: agent model; sessions: agent agentVersion promptName model service logGroup sandbox
-        answeredModel; session_filters: name author; iterations: model; messages: name; tool_calls:
-        toolName; model_calls: provider model price speaker purpose; metrics: name; scores: evaluator
+        answeredModel servedModels validity; session_filters: name author; iterations: model; messages:
+        name; tool_calls: toolName; model_calls: provider model price speaker purpose
+        servedModel fingerprint finishReason notSent; metrics: name; scores: evaluator
         dimension; labels: evaluator dimension who; questions: actor; pools: name; calibrations:
         evaluator dimension; evaluations: name outputGroup outputStream; evaluator_definitions: name;
         online_configs: name; resource_tags: key value; arrivals: service logGroup; log_streams:

@@ -90,6 +90,10 @@ class RunSummary(TypedDict):
     durationSec: float | None
     failures: list[dict[str, str]]
     """The first failed items: their ids, inputs, statuses and errors."""
+    validity: NotRequired[dict[str, dict[str, int]]]
+    """By kind of what makes sessions less valid as data, such as refusals: `events` and `sessions`."""
+    servedModels: NotRequired[dict[str, dict[str, int]]]
+    """By requested model, the calls that each model answered, as the providers say; missing: unknown."""
     stopWhen: NotRequired[StopState]
     """What `stop_when` has decided, with valid intervals; missing: the plan has none."""
 
@@ -411,6 +415,15 @@ def run_summary(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
         # They count as errors, but none of them failed.
         ended = ItemFilter(statuses=(ERROR,), reasons=(ABORTED,))
         summary["abortedCount"] = store.read.count_items(batch["runId"], ended)
+    if invalid := store.read.last_sessions(batch["runId"], "validity"):
+        # Loaded where there is something to count.
+        from proctor.validity import sum_counts
+
+        summary["validity"] = sum_counts(invalid)
+    if served := store.read.last_sessions(batch["runId"], "servedModels"):
+        from proctor.validity import sum_served
+
+        summary["servedModels"] = sum_served(served)
     if store.read.resource(batch["runId"], STOP_RULE) is not None:
         from proctor.stats.stopping import stop_document
 

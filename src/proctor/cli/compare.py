@@ -41,6 +41,7 @@ from proctor.formatting import rank as place
 from proctor.json_values import camel_document
 from proctor.metric import METRICS_HELP, find_metric
 from proctor.report.comparison import comparison_data, comparison_document, comparison_junit, figure
+from proctor.report.result_sections import model_remarks
 
 compare_app = typer.Typer(add_completion=False)
 FORMATS = ("text", "md", "html", "json", "junit")
@@ -201,8 +202,8 @@ def _print_ranks(ranking: Ranking) -> None:
     if results.stand_ins:
         names = printable(", ".join(results.stand_ins))
         print_note(f"note: mock results ({names}): draw no conclusions about real agents or models")
-    for answered in results.answered:
-        print_note(f"note: {printable(str(answered))}")
+    for remark in model_remarks(results):
+        print_note(f"note: {printable(remark)}")
     for run, left in results.unfinished.items():
         print_note(f"note: {printable(run)} has {count(left, 'item')} without a result: ranks will change")
     reliable = {each.name: each for each in ranking.by_reliability}

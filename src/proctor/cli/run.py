@@ -413,6 +413,16 @@ def print_summary(
         number = document["itemCount"]
         items = "its item is" if number == 1 else f"all {number:,} items are"
         print_note(f"{run_id}: nothing to resume, {items} finished: {', '.join(parts)}")
+    if validity := document.get("validity"):
+        # Loaded where there is something to say.
+        from proctor.validity import validity_text
+
+        print_note(f"warning: {validity_text(validity)}")
+    for model, names in (document.get("servedModels") or {}).items():
+        if len(names) > 1:
+            print_note(
+                f"warning: several models answered as {printable(model)}: {printable(', '.join(names))}"
+            )
     if unmerged := document.get("unmergedCount", 0):
         print_note(f"{count(unmerged, 'session')} passed but not merged:  proctor review {run_id}")
     if document["reason"] == "cost_limit":

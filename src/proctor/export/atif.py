@@ -136,6 +136,7 @@ def _model_call(call: ModelCall) -> JsonObject:
         "status": call.status,
         "error": call.error,
         "call_id": call.call_id,
+        **call.provenance,
     }
     return without_empty(known)
 

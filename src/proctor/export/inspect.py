@@ -141,10 +141,11 @@ class _SampleEvents:
             "waiting_ms": call.waiting_ms,
             "status": call.status,
             "call_id": call.call_id,
+            **call.provenance,
         }
         message = {"id": self._name, "role": "assistant", "content": self._message.text, "source": "generate"}
         output = {
-            "model": call.model,
+            "model": call.served_model or call.model,
             "choices": [{"message": message, "stop_reason": "stop"}],
             "usage": usage_document(call.usage, call.cost_usd),
             "time": None if call.latency_ms is None else call.latency_ms / 1000,

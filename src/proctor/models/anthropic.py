@@ -13,7 +13,7 @@ from proctor.json_values import (
     tool_arguments,
     usage_of_messages,
 )
-from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.model import Request, ToolRequest, WireAnswer, served_by
 from proctor.models.providers import Endpoint
 
 API_VERSION = "2023-06-01"
@@ -122,6 +122,7 @@ def read(answer: JsonMap) -> WireAnswer:
         ),
         FINISH_REASONS.get(ended, ended),
         billed_as={name: value for name in ("speed", "inference_geo") if (value := usage.get(name))},
+        served=served_by(answer),
     )
 
 

@@ -87,6 +87,12 @@ def parse_answer(raw: bytes, endpoint: Endpoint) -> JsonMap:
     return answer
 
 
+def request_id_in(headers: Mapping[str, str]) -> str:
+    """The provider's id of a request; empty: it sent none."""
+    names = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid")
+    return next((value for name in names if (value := headers.get(name))), "")
+
+
 def unreadable(message: str) -> ModelError:
     """The error of an answer that is complete and cannot be used: it may be billed, and another try would
     most likely be the same."""
@@ -214,6 +220,8 @@ class HttpResponse(NamedTuple):
     latency_ms: float
     """Of the successful try."""
     waiting_ms: float
+    request_id: str
+    """From its headers; empty: they have none."""
 
 
 class CallTarget(NamedTuple):
@@ -260,11 +268,10 @@ class Client:
 
     async def post(self, target: CallTarget, body: bytes, waited: Waited | None = None) -> HttpResponse:
         """Send `body` and return the answer, or raise a `ModelError`."""
-        (answer, raw), progress = await self._with_retries(self._post_once, target, body, waited)
+        (answer, raw, request_id), progress = await self._with_retries(self._post_once, target, body, waited)
         self._release_slot(progress)
-        return HttpResponse(
-            answer, raw, (self._clock() - progress.started) * 1000, progress.waited_seconds * 1000
-        )
+        latency_ms = (self._clock() - progress.started) * 1000
+        return HttpResponse(answer, raw, latency_ms, progress.waited_seconds * 1000, request_id)
 
     async def open(
         self,
@@ -427,7 +434,7 @@ class Client:
         )
         return self._session
 
-    async def _post_once(self, target: CallTarget, body: bytes) -> tuple[JsonMap, bytes]:
+    async def _post_once(self, target: CallTarget, body: bytes) -> tuple[JsonMap, bytes, str]:
         try:
             prepared = self._prepared.get(target.url)
             if prepared is None or prepared.headers is not target.headers:
@@ -441,7 +448,7 @@ class Client:
                 status, headers, raw = await self._http.post(prepared, body)
             self._apply_quota_headers(target, headers)
             if status == 200:
-                return parse_answer(raw, target.endpoint), raw
+                return parse_answer(raw, target.endpoint), raw, request_id_in(headers)
             raise error_of(status, headers, raw, target.endpoint)
         except (*self._malformed, *self._failures) as failure:
             self._raise_translated(failure, target.endpoint)

@@ -14,7 +14,7 @@ from proctor.json_values import (
     require_maps,
     require_text,
 )
-from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.model import REFUSAL, Request, ToolRequest, WireAnswer, served_by
 from proctor.models.providers import Endpoint
 from proctor.session import Usage
 
@@ -82,13 +82,15 @@ def read(answer: JsonMap) -> WireAnswer:
     content = message.get("content")
     refusal, tool_calls = message.get("refusal"), message.get("tool_calls")
     refusal = require_text(refusal) if refusal else ""
+    text = content if isinstance(content, str) else _joined(content)
     return WireAnswer(
-        content if isinstance(content, str) else _joined(content) or refusal,
+        text or refusal,
         _usage(as_map(answer, "usage")),
         tuple(map(_tool_request, require_maps(tool_calls))) if tool_calls else (),
-        require_text(choice.get("finish_reason") or "stop"),
+        REFUSAL if refusal and not text else require_text(choice.get("finish_reason") or "stop"),
         "".join(map(_written_by, others)) if others else "",
         billed_tier(answer),
+        served_by(answer),
     )
 
 

@@ -149,6 +149,8 @@ class Exchange:
     """Chunks the client did not get: token counts of a stream that it had not requested."""
     whole: bool = True
     """False: the response broke off after these chunks."""
+    served: Mapping[str, str] = field(default_factory=dict)
+    """`model`, `fingerprint` and `request_id` of who answered, where the response does not say."""
 
 
 EncodedChunk = str | dict[str, str]
@@ -176,6 +178,7 @@ class RecordedLine(TypedDict):
     chunks: list[EncodedChunk]
     hidden: NotRequired[list[EncodedChunk]]
     whole: bool
+    served: NotRequired[Mapping[str, str]]
 
 
 class Recording:
@@ -270,6 +273,8 @@ class RecordedTake:
         }
         if exchange.hidden:
             line["hidden"] = list(map(_encode_chunk, exchange.hidden))
+        if served := {name: value for name, value in exchange.served.items() if value}:
+            line["served"] = served
         self._recording._write(line)
 
 
@@ -301,6 +306,7 @@ def exchange_of(line: RecordedLine) -> Exchange:
         chunks=tuple(map(_decode_chunk, line["chunks"])),
         hidden=tuple(map(_decode_chunk, line.get("hidden", ()))),
         whole=line["whole"],
+        served=line.get("served", {}),
     )
 
 

@@ -19,7 +19,7 @@ from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.json_values import JsonMap, JsonObject, compact_encoder
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
 from proctor.models.prices import ESTIMATED, FREE, Price, output_limit
-from proctor.session import ModelCall, Usage
+from proctor.session import ModelCall, Usage, provenance_of
 
 if TYPE_CHECKING:
     from proctor.models.client import CallTarget, Client, Waited
@@ -286,7 +286,8 @@ class RemoteRoute:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
         try:
             # Lone surrogates, which a model or a file may contain, do not stop a request.
-            sent = encode(self._wire.body(request, endpoint)).encode("utf-8", "replace")
+            body = self._wire.body(request, endpoint)
+            sent = encode(body).encode("utf-8", "replace")
         except (ValueError, TypeError, KeyError, AttributeError) as cause:
             raise ModelError(f"the request cannot be sent: {cause!r}", reason="bad_request") from cause
         posted = await self._client.post(self._target, sent, waited)
@@ -301,8 +302,11 @@ class RemoteRoute:
             ) from cause
         if not self._pricing.done():
             await asyncio.wait([self._pricing])
+        if posted.request_id:
+            reading = reading._replace(served=reading.served._replace(request_id=posted.request_id))
         bodies = (sent.decode(), posted.body.decode(errors="replace")) if self._keep_bodies else ("", "")
-        return priced(request, self, reading, posted.latency_ms, posted.waiting_ms, *bodies)
+        parameters = sent_parameters(body)
+        return priced(request, self, reading, posted.latency_ms, posted.waiting_ms, *bodies, parameters)
 
     def not_sent(self, request: Request) -> tuple[str, ...]:
         return self._wire.not_sent(request)
@@ -315,6 +319,19 @@ def request_body(request: Request, route: Route) -> JsonMap:
         left_out = route.not_sent(request)
         body |= {name: value for name, value in request.parameters.items() if name not in left_out}
     return body
+
+
+_CONTENT = frozenset(
+    ("model", "messages", "system", "tools", "input", "instructions", "contents", "systemInstruction",
+     "system_instruction", "stream", "stream_options")
+)  # fmt: skip
+"""Members of requests that are no parameters."""
+
+
+def sent_parameters(body: JsonMap) -> str:
+    """The parameters in the body of a request, as JSON; empty: it has none."""
+    parameters = {name: value for name, value in body.items() if name not in _CONTENT}
+    return encode(parameters) if parameters else ""
 
 
 def answer_limit(request: Request, route: Route) -> int | None:
@@ -335,8 +352,9 @@ def priced(
     waiting_ms: float,
     sent: str = "",
     received: str = "",
+    parameters: str = "",
 ) -> Answer:
-    """An answer with its call, at the price of the route."""
+    """An answer with its call, at the price of the route; `parameters` are those sent, if it has its own."""
     price = route.price
     body = request_body(request, route)
     price = price.for_answer(body, reading) if price else None
@@ -348,6 +366,10 @@ def priced(
         usage, is_estimated = billed_usage(reading, body)
     cost, rates = price.for_call(usage) if price else (None, {})
     source = price.source if price else ""
+    if not parameters and (request.parameters or request.seed is not None):
+        seed = {} if request.seed is None else {"seed": request.seed}
+        parameters = encode({**request.parameters, **seed})
+    served = reading.served
     call = ModelCall(
         model=request.model,
         usage=usage,
@@ -359,6 +381,12 @@ def priced(
         waiting_ms=waiting_ms,
         request=sent,
         response=received,
+        served_model=served.model,
+        fingerprint=served.fingerprint,
+        request_id=served.request_id,
+        finish_reason=reading.finish_reason,
+        parameters=parameters,
+        not_sent=route.not_sent(request),
     )
     return Answer(
         text=reading.text, call=call, tool_requests=reading.tool_requests, finish_reason=reading.finish_reason
@@ -417,6 +445,7 @@ async def answer_replayed(take: ReplayedTake, request: Request, note: Callable[[
         cost_usd=0.0,
         price_source="free",
         latency_ms=0.0,
+        **provenance_of(outcome),
     )
     tool_requests = tuple(ToolRequest(**each) for each in outcome["tool_requests"])
     return Answer(
@@ -444,4 +473,5 @@ def _plain_answer(answer: Answer) -> JsonObject:
         ],
         "finish_reason": answer.finish_reason,
         "usage": {name: getattr(usage, name) for name in Usage.__slots__},
+        **answer.call.provenance,
     }

@@ -36,7 +36,7 @@ from proctor.records._reading import (
     unreadable,
 )
 from proctor.score import Score
-from proctor.session import ModelCall, Role, Session, Usage
+from proctor.session import ModelCall, Role, Session, Usage, provenance_of
 
 kind = "atif"
 ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "agent": "assistant"}
@@ -183,6 +183,7 @@ def _exported_call(call: JsonMap) -> ModelCall:
         status=as_text(call, "status") or "ok",
         error=as_text(call, "error"),
         call_id=as_text(call, "call_id"),
+        **provenance_of(call),
     )
 
 

@@ -40,7 +40,7 @@ from proctor.records._reading import (
     unreadable,
 )
 from proctor.score import Score
-from proctor.session import ModelCall, Role, Session, Usage
+from proctor.session import ModelCall, Role, Session, Usage, provenance_of
 
 OURS = "proctor"
 """Key of `metadata` under which Proctor exports what Inspect has no member for."""
@@ -172,6 +172,7 @@ def _model_call(event: JsonMap) -> ModelCall:
         status=as_text(ours, "status") or ("error" if error else "ok"),
         error=error,
         call_id=as_text(ours, "call_id") if ours else as_text(event, "uuid"),
+        **provenance_of(ours or {"served_model": output.get("model")}),
     )
 
 

@@ -329,6 +329,7 @@ def figures_document(summary: Summary) -> dict[str, object]:
     """The documented JSON of a report: overall, by factor, ranks, flaky tasks, and reasons of failures."""
     batch, figures = (summary.batches[0] if summary.batches else None), summary.figures
     row: JsonMap = dict(batch.row) if batch else {}
+    served = {each.requested: dict(each.answered) for each in figures.served}
     return {
         **{name: row.get(name) for name in ("runId", "job", "status", "createdAt", "finishedAt")},
         "unfinished": figures.unfinished,
@@ -336,6 +337,7 @@ def figures_document(summary: Summary) -> dict[str, object]:
         "mocks": list(figures.stand_ins),
         **({"otherModels": [asdict(each) for each in figures.answered]} if figures.answered else {}),
         **({"choice": camel_document(summary.choice)} if summary.choice else {}),
+        **({"servedModels": served} if served else {}),
         **({"agentVersions": list(figures.agent_versions)} if figures.agent_versions else {}),
         "costUsd": summary.cost.known_usd,
         **({"costIsLowerBound": True} if summary.cost.crashes and summary.cost.known_usd else {}),

@@ -61,7 +61,12 @@ def general_view(results: Results, sizes: "FindChanges | None" = None) -> Docume
     if not sections:
         sections += overall_sections(results)
     sections += [*score_distributions(results), *task_matrix(results, sizes)]
-    return Document(sections=sections, remarks=[str(each) for each in results.answered])
+    return Document(sections=sections, remarks=model_remarks(results))
+
+
+def model_remarks(results: Results) -> list[str]:
+    """Where models answered that are not the requested ones, or several under one name."""
+    return [str(each) for each in (*results.answered, *(each for each in results.served if each.is_mixed))]
 
 
 def leading_factors(results: Results) -> list[str]:

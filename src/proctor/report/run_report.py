@@ -25,7 +25,9 @@ from proctor.report.run_charts import limits, places
 from proctor.stats.figures import FactorFigures, Figures, RunFigures
 from proctor.stats.intervals import Estimate
 from proctor.stats.outcomes import first_line
+from proctor.stats.results import ServedModel
 from proctor.stats.summary import BatchFacts, Cost, Summary
+from proctor.validity import validity_text
 
 NAMED = 12
 """Mock models, or models that answered in place of others, that are named."""
@@ -127,6 +129,11 @@ def _warnings(summary: Summary) -> Iterator[str]:
     if answered := summary.figures.answered:
         listed = "; ".join(map(str, answered[:NAMED]))
         yield f"Other models answered than requested; items count for the model that answered: {listed}."
+    if summary.validity:
+        yield f"Less valid as data: {validity_text(summary.validity)}."
+    if mixed := [str(each) for each in summary.figures.served if each.is_mixed]:
+        listed = "; ".join(mixed[:NAMED])
+        yield f"Several models answered under one name; compare them with --by servedModel: {listed}."
 
 
 def _facts(summary: Summary) -> list[Fact]:
@@ -537,8 +544,14 @@ def _checks(summary: Summary) -> list[Section]:
         "Merges": ", ".join(merged) or "none attempted",
         "Interventions": f"{attempts['interventions']:,} (questions from agents, messages to agents)",
         "Notes": f"{plural(attempts['noted'], 'session')} with notes",
+        **{f"Calls to {each.requested}": _answered_by(each) for each in summary.figures.served[:NAMED]},
     }
     return [table(["What", "Count"], rows.items())]
+
+
+def _answered_by(model: ServedModel) -> str:
+    names = ", ".join(f"{name} ({plural(calls, 'call')})" for name, calls in model.answered[:NAMED])
+    return f"answered by {names}"
 
 
 def _failures(summary: Summary) -> list[Section]:

@@ -38,7 +38,7 @@ from proctor.stats.intervals import (
 )
 from proctor.stats.outcomes import LevelCell, MatrixRow
 from proctor.stats.ranking import Rank, ranks_of_columns, undominated
-from proctor.stats.results import BY_ITEM, Floats, Ints, Labels, OtherModel, Results
+from proctor.stats.results import BY_ITEM, Floats, Ints, Labels, OtherModel, Results, ServedModel
 
 Scale = tuple[float, float]
 
@@ -149,6 +149,8 @@ class RunFigures:
     stand_ins: tuple[str, ...] = ()
     answered: tuple[OtherModel, ...] = ()
     """Where another model answered than the requested one."""
+    served: tuple[ServedModel, ...] = ()
+    """Who answered the calls to each model, as the providers say."""
     agent_versions: tuple[str, ...] = ()
 
     @property
@@ -185,6 +187,7 @@ def run_figures(results: Results) -> RunFigures:
         evaluations=int(results.is_evaluation.sum()),
         stand_ins=results.stand_ins,
         answered=results.answered,
+        served=results.served,
         agent_versions=results.agent_versions,
     )
 

@@ -13,10 +13,20 @@ import numpy as np
 from proctor.errors import UsageError
 from proctor.formatting import elapsed
 from proctor.item import ERROR, EVALUATION, FINISHED, SCENARIO, SUCCESS, UNCHECKED
-from proctor.json_values import as_list, as_map, as_number, as_text, changed, maps_in
+from proctor.json_values import (
+    as_list,
+    as_map,
+    as_number,
+    as_text,
+    as_whole_number,
+    changed,
+    json_object,
+    maps_in,
+)
 from proctor.metric import MEASURE, METRICS, score_name
 from proctor.stats.results import (
     AGENT_VERSION,
+    SERVED_MODEL,
     SHOWN_REST,
     Floats,
     Inputs,
@@ -24,6 +34,7 @@ from proctor.stats.results import (
     Labels,
     OtherModel,
     Results,
+    ServedModel,
     versioned,
 )
 from proctor.store import Scope, StoreReader
@@ -64,6 +75,9 @@ CACHED_INPUTS = 20_000
 FIRST_ROWS, LEAST_FIRST_ROWS = 4_000, 100
 """Rows of a first look at a large run, and of each agent and model in it."""
 _STATUS_CODES = {status: code for code, status in enumerate(FINISHED)}
+
+_NOBODY = (None, "", "{}")
+"""Texts of `servedModels` when no provider has said who answered."""
 
 
 class InputReader:
@@ -348,6 +362,8 @@ class _Reader:
         self._evaluations = array("b")
         self._stand_ins: dict[str, None] = {}
         self._answered: dict[tuple[str, str], int] = {}
+        self._served: dict[str, dict[str, int]] = {}
+        """By requested model, the calls that each model answered."""
         self._versions: dict[str, set[str]] = {}
         """Versions of each agent."""
         self._levels: dict[str, dict[str, int]] = {}
@@ -370,6 +386,7 @@ class _Reader:
     def _add_page(self, page: ResultColumns) -> None:
         run_ids, runners = page["runId"], page["runner"]
         has_more = any(page["answeredModel"]) or any(page["agentVersion"])
+        has_more = has_more or any(text not in _NOBODY for text in set(page["servedModels"]))
         factors = self._factors_of(page) if has_more else page["factors"]
         self._read_factors(self._factors.extend(factors))
         names = self._task_names
@@ -421,8 +438,9 @@ class _Reader:
     def _factors_of(self, page: ResultColumns) -> list[str]:
         """The factors of rows; the level of the model is the one that answered, not the requested one."""
         factors, more = list[str](), dict[tuple[str, ...], str]()
-        for text, model, answered, agent, version in zip(
+        for text, served, model, answered, agent, version in zip(
             page["factors"],
+            page["servedModels"],
             page["model"],
             page["answeredModel"],
             page["agent"],
@@ -432,15 +450,28 @@ class _Reader:
             if answered:
                 other = model or "default", answered
                 self._answered[other] = self._answered.get(other, 0) + 1
-            key = text, answered or "", agent, version or ""
+            served_by = "" if served in _NOBODY else self._served_by(served)
+            key = text, served_by, answered or "", agent, version or ""
             if key not in more:
                 own = {"model": answered} if answered else {}
                 if version:
                     self._versions.setdefault(agent, set()).add(version)
                     own[AGENT_VERSION] = versioned(agent, version)
+                if served_by:
+                    own[SERVED_MODEL] = served_by
                 more[key] = json.dumps({**json.loads(text), **own}) if own else text
             factors.append(more[key])
         return factors
+
+    def _served_by(self, text: str | None) -> str:
+        """The models that answered the calls of an item, which are counted."""
+        names = set[str]()
+        for requested, counts in (json_object(text or "") or {}).items():
+            known = self._served.setdefault(requested, {})
+            for name in as_map(counts):
+                known[name] = known.get(name, 0) + as_whole_number(counts, name)
+                names.add(name)
+        return ", ".join(sorted(names))
 
     def _read_factors(self, texts: Sequence[str]) -> None:
         """New texts of factors: the codes of their levels, and the name of the task, if there is one."""
@@ -587,6 +618,10 @@ class _Reader:
                 OtherModel(requested=requested, answered=answered, items=items)
                 for (requested, answered), items in sorted(self._answered.items())
             ),
+            served=tuple(
+                ServedModel(requested=requested, answered=tuple(sorted(counts.items())))
+                for requested, counts in sorted(self._served.items())
+            ),
             agent_versions=tuple(
                 versioned(agent, version)
                 for agent, versions in sorted(self._versions.items())
@@ -602,6 +637,9 @@ class _Reader:
         for name, levels in self._levels.items():
             if name == AGENT_VERSION and all(len(versions) < 2 for versions in self._versions.values()):
                 # It says what the agent says.
+                continue
+            if name == SERVED_MODEL and all(len(names) < 2 for names in self._served.values()):
+                # It says what the model says.
                 continue
             table = np.full(len(self._task_names), -1, dtype=np.int64)
             table[: len(self._level_codes[name])] = self._level_codes[name]

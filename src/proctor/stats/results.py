@@ -25,6 +25,7 @@ PAIRINGS = BY_ITEM, BY_TASK, BY_SCENARIO, BY_SESSION = ("item", "task", "scenari
 SHOWN_REST = 40
 """Characters of the rest of a prompt that are shown where the names of tasks agree."""
 AGENT_VERSION = "agentVersion"
+SERVED_MODEL = "servedModel"
 """A factor where an agent has several versions among the results."""
 TREATMENT = ("agent", "model")
 """Inputs that identify the agent or model, not the task."""
@@ -77,6 +78,24 @@ class OtherModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """Who answered the calls to one model, as its provider says."""
+
+    requested: str
+    answered: tuple[tuple[str, int], ...]
+    """The models that answered, with their numbers of calls."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether several models answered under one name: results under it are not of one model."""
+        return len(self.answered) > 1
+
+    def __str__(self) -> str:
+        names = " and ".join(f"{name} ({plural(calls, 'call')})" for name, calls in self.answered)
+        return f"{self.requested} was answered by {names}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """Finished items as columns of equal length."""
 
@@ -103,6 +122,8 @@ class Results:
     """Scripted and mock agents and models among them."""
     answered: tuple[OtherModel, ...] = ()
     """Where another model answered than the requested one."""
+    served: tuple[ServedModel, ...] = ()
+    """Who answered the calls to each model, as the providers say."""
     agent_versions: tuple[str, ...] = ()
     """The agents whose versions are known: `codex 0.45.0`."""
     imported: frozenset[str] = frozenset()

@@ -36,6 +36,7 @@ from proctor.store.aggregates import (
     select,
 )
 from proctor.store.tables import BatchRow
+from proctor.validity import InvalidCount, sum_counts
 
 if TYPE_CHECKING:
     from proctor.stats.figures import RunFigures
@@ -259,6 +260,8 @@ class Summary:
     """By result."""
     failures: Sequence[FailedItem]
     stand_ins: tuple[MockUsage, ...]
+    validity: Mapping[str, InvalidCount]
+    """What makes the sessions of one run less valid as data, by kind."""
     choice: Choice | None = None
     """Which model or agent to use; None: the run compares none, or is not finished, or could stop early."""
     unchecked_successes: int = 0
@@ -341,6 +344,7 @@ def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
         failures=failed,
         unchecked_successes=aggregates.unchecked_successes(selection),
         stand_ins=stand_ins(aggregates.mock_sessions(selection)) if sessions["mocks"] else (),
+        validity=sum_counts(read.last_sessions(scope.run_id, "validity")) if scope.run_id else {},
     )
 
 

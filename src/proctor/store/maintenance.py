@@ -41,9 +41,9 @@ RESTORE = "Restore a backup: proctor store restore FILE"
 JSON_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "batches": ("defaultsJson", "optionsJson"),
     "batch_items": ("factors", "details", "settings"),
-    "sessions": ("notes", "attributesJson", "toolsJson"),
+    "sessions": ("notes", "attributesJson", "toolsJson", "servedModels", "validity"),
     "tool_calls": ("argsJson",),
-    "model_calls": ("price",),
+    "model_calls": ("price", "notSent"),
     "scores": ("ignored", "votes", "ballots"),
     "merge_history": ("conflictFiles",),
     "calibrations": ("documentJson",),

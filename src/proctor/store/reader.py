@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast, ov
 
 from proctor.errors import Contradiction, NotFound
 from proctor.item import QUEUED, RUNNING, STATUSES
+from proctor.json_values import parse_json, require_map
 from proctor.store.batches import UNFINISHED_REASONS, with_current_status
 from proctor.store.codec import contains
 from proctor.store.database import (
@@ -245,6 +246,16 @@ class StoreReader:
             'ORDER BY "createdAt" DESC LIMIT 1',
             (plan_path, plan_digest),
         )
+
+    def last_sessions(self, run_id: str, column: Literal["validity", "servedModels"]) -> list[dict[str, Any]]:
+        """A JSON column of the last sessions of a run's items, where it is not empty."""
+        texts = self.values(
+            str,
+            f'SELECT s."{column}" FROM "batch_items" i JOIN "sessions" s ON s."id" = i."sessionId" '
+            f'WHERE i."runId" = ? AND s."{column}" <> \'{{}}\'',
+            (run_id,),
+        )
+        return [dict(require_map(parse_json(text))) for text in texts]
 
     def totals(self, run_id: str) -> BatchTotals:
         """How many items are in each status, and their tokens, tool calls and cost."""

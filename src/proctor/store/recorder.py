@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from proctor.errors import CONTEXT_OVERFLOW
 from proctor.frozen import fast_init
 from proctor.json_values import MOST, JsonObject
+from proctor.model import FILTERED, REFUSAL, TRUNCATED
 from proctor.session import (
     Event,
     Intervention,
+    Invalid,
+    InvalidKind,
     Iteration,
     Merge,
     Message,
@@ -56,6 +59,8 @@ _BEFORE_TOKENS = 11
 """Columns of an iteration before its tokens and cost."""
 _NO_TEXT: tuple[str, None] = ("", None)
 _NO_USAGE = Usage()
+_INVALID_ENDS: Mapping[str, InvalidKind] = {REFUSAL: "refusals", FILTERED: "filtered", TRUNCATED: "truncated"}
+"""Ends of answers that make a session less valid."""
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
 FREE = frozenset(
@@ -121,6 +126,8 @@ class Recorder:
         """Sum of the known costs of its calls; None: no call had a known price."""
         self._step_cost: float | None = None
         self._models: dict[str, int] = {}
+        self._served: dict[str, dict[str, int]] = {}
+        self._validity: dict[str, int] = {}
         self._counts = {"modelCalls": 0, "toolCalls": 0, "interventions": 0, "unpricedCalls": 0}
         self._notes: list[str] = []
         self._setup_output = ""
@@ -243,6 +250,8 @@ class Recorder:
             "totalTokens": usage.total_tokens,
             "costUsd": self.cost_usd,
             **self._counts,
+            "servedModels": json.dumps(self._served) if self._served else "{}",
+            "validity": json.dumps(self._validity) if self._validity else "{}",
         }
         for phase, seconds in phase_seconds.items():
             values[f"{phase}Seconds"] = seconds
@@ -309,9 +318,16 @@ class Recorder:
         else:
             self.cost_usd = (self.cost_usd or 0.0) + cost
             self._step_cost = (self._step_cost or 0.0) + cost
-        provider, model, source, status, speaker, purpose = self._lines(
-            (event.provider, event.model, event.price_source, event.status, event.speaker, event.purpose)
-        )
+        texts = (event.provider, event.model, event.price_source, event.status, event.speaker, event.purpose)
+        served = (event.served_model, event.fingerprint, event.finish_reason)
+        (
+            provider, model, source, status, speaker, purpose, served_model, fingerprint, finish_reason,
+        ) = self._lines((*texts, *served))  # fmt: skip
+        if served_model:
+            answered = self._served.setdefault(model, {})
+            answered[served_model] = answered.get(served_model, 0) + 1
+        if finish_reason in _INVALID_ENDS:
+            self._count_invalid(_INVALID_ENDS[finish_reason])
         request = self._text(event.request) if event.request else _NO_TEXT
         response = self._text(event.response) if event.response else _NO_TEXT
         row = (
@@ -334,8 +350,22 @@ class Recorder:
             self.line(event.call_id) if event.call_id else "",
             speaker,
             purpose,
+            served_model,
+            fingerprint,
+            self.line(event.request_id) if event.request_id else "",
+            finish_reason,
+            self.line(event.parameters) if event.parameters else "",
+            json.dumps(list(map(self.line, event.not_sent))) if event.not_sent else "[]",
         )
         self._writer.append("model_calls", row)
+
+    def _count_invalid(self, kind: InvalidKind, count: int = 1) -> None:
+        self._validity[kind] = self._validity.get(kind, 0) + count
+
+    def _invalid(self, event: Invalid) -> None:
+        self._count_invalid(event.kind)
+        if event.text:
+            self._note(Note(text=event.text))
 
     def _intervention(self, event: Intervention) -> None:
         self._counts["interventions"] += 1
@@ -414,6 +444,7 @@ _HANDLERS: dict[type, Callable[[Recorder, Any], None]] = {
     ToolCall: Recorder._tool_call,
     ModelCall: Recorder._model_call,
     Intervention: Recorder._intervention,
+    Invalid: Recorder._invalid,
     Metric: Recorder._metric,
     Note: Recorder._note,
     Iteration: Recorder._iteration,

@@ -30,7 +30,7 @@ _OF_SESSIONS = ", ".join(f'{_value("s", each.session_column)} AS "{each.name}"' 
 _COLUMNS = (
     'i."id", i."digest", i."repeat", i."runner", i."agent", i."model", '
     'i."prompt", i."factors", i."details", i."status", i."reason", '
-    f'{_OF_ITEMS}, s."isMock", s."answeredModel", s."agentVersion", '
+    f'{_OF_ITEMS}, s."isMock", s."answeredModel", s."servedModels", s."agentVersion", '
     # The times are of use only where no session recorded the work. One column, since each takes its time.
     'CASE WHEN i."sessionId" IS NULL THEN i."startedAt" || \' \' || i."finishedAt" END AS "times" '
     'FROM "batch_items" i '
@@ -65,6 +65,8 @@ class RunColumns(InputColumns):
     isMock: Sequence[int | None]
     answeredModel: Sequence[str | None]
     """The models that answered in the last attempts; empty: the requested one, or unknown."""
+    servedModels: Sequence[str | None]
+    """By requested model, how many calls each model answered: JSON; None: no session."""
     agentVersion: Sequence[str | None]
     """The versions of the agents; empty: unknown."""
     times: Sequence[str | None]
@@ -241,6 +243,7 @@ def _as_items(sessions: Sequence[_LooseSession]) -> ResultColumns:
         "key": [each["id"] for each in sessions],
         "isMock": [each["isMock"] for each in sessions],
         "answeredModel": [None] * count,
+        "servedModels": [None] * count,
         "agentVersion": [each["agentVersion"] for each in sessions],
         "times": [None] * count,
     }

@@ -31,7 +31,7 @@ ENCRYPTED: dict[str, tuple[str, ...]] = {
     "iterations": ("testOutput", "output", "setupOutput"),
     "messages": ("content",),
     "tool_calls": ("argsJson", "result"),
-    "model_calls": ("error", "request", "response"),
+    "model_calls": ("error", "request", "response", "parametersJson"),
     "metrics": ("label",),
     "scores": ("label", "explanation", "error", "votes", "ballots"),
     "labels": ("label", "note"),

@@ -62,6 +62,12 @@ def model_call_of(row: ModelCallRow) -> ModelCall:
         status=row["status"],
         error=row["error"],
         call_id=row["callId"],
+        served_model=row["servedModel"],
+        fingerprint=row["fingerprint"],
+        request_id=row["requestId"],
+        finish_reason=row["finishReason"],
+        parameters=row["parametersJson"],
+        not_sent=tuple(parsed(row["notSent"], list)),
     )
 
 

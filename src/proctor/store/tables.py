@@ -156,6 +156,10 @@ class SessionRow(TypedDict):
     """The session whose branch it goes on from, with the comments of a reviewer; empty: none."""
     promptName: str
     """The named prompt that a received session used, with its version: `greet@3`; empty: unknown."""
+    servedModels: str
+    """JSON: by requested model, how many calls each model answered, as the provider names it."""
+    validity: str
+    """JSON: counts of what makes it less valid as data, such as refusals; without those that are 0."""
 
 
 class IterationRow(TypedDict):
@@ -245,6 +249,17 @@ class ModelCallRow(TypedDict):
     callId: str
     speaker: str
     purpose: str
+    servedModel: str
+    """The model that answered, as the provider names it; empty: it does not say."""
+    fingerprint: str
+    """The provider's `system_fingerprint`; empty: it does not say."""
+    requestId: str
+    """The provider's id of the request or of its answer."""
+    finishReason: str
+    parametersJson: str
+    """The parameters as sent; empty: unknown, or none."""
+    notSent: str
+    """JSON: what of the request the provider does not support, so that it was not sent."""
 
 
 class MetricRow(TypedDict):

@@ -48,6 +48,12 @@ _PLAIN = {
         "waitingMs",
         "status",
         "error",
+        "servedModel",
+        "fingerprint",
+        "requestId",
+        "finishReason",
+        "parametersJson",
+        "notSent",
     ),
 }
 
@@ -150,6 +156,12 @@ class ModelCallEvent(_EventPlace):
     waitingMs: NotRequired[float | None]
     status: str
     error: str
+    servedModel: str
+    fingerprint: str
+    requestId: str
+    finishReason: str
+    parametersJson: str
+    notSent: str
     request: NotRequired[TranscriptPiece]
     response: NotRequired[TranscriptPiece]
 

@@ -18,7 +18,16 @@ from proctor.session import Event, Message, ModelCall, Session, Step, TimedEvent
 from proctor.telemetry.dialects import read_span
 from proctor.telemetry.documents import Document, is_span, mark_of, nanoseconds, sessions_among
 from proctor.telemetry.messages import ParsedMessage, ParsedToolCall, ParsedToolResult, parse_nested
-from proctor.telemetry.span import Span, SpanReading, cost_of, model_of, provider_of, span_of, usage_of
+from proctor.telemetry.span import (
+    Span,
+    SpanReading,
+    cost_of,
+    model_of,
+    provider_of,
+    served_in,
+    span_of,
+    usage_of,
+)
 
 SOURCE = "otlp"
 MOST_ATTRIBUTES = 100
@@ -654,6 +663,7 @@ def _model_call(span: Span, reading: SpanReading, usage: Usage) -> ModelCall:
         status="error" if reading.has_failed else "ok",
         error=span.error if reading.has_failed else "",
         call_id=span.span_id,
+        **served_in(span),
     )
 
 

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypedDict
 
-from proctor.json_values import JsonMap, as_cost, as_map, as_text, as_whole_number, maps_in, parsed_integer
+from proctor.json_values import (
+    JsonMap,
+    as_cost,
+    as_map,
+    as_sequence,
+    as_text,
+    as_whole_number,
+    maps_in,
+    parsed_integer,
+)
 from proctor.session import ModelCall, ToolCall, Usage
 from proctor.telemetry.documents import Document, nanoseconds
 from proctor.telemetry.exports import conventional
@@ -125,6 +134,27 @@ def usage_of(span: Span) -> Usage:
 def model_of(span: Span) -> str:
     """The model that answered, or that was requested."""
     return str(first(span.attributes, *_MODEL) or "")
+
+
+class ServedAttributes(TypedDict):
+    """Members of a `ModelCall` that say who answered."""
+
+    served_model: str
+    fingerprint: str
+    request_id: str
+    finish_reason: str
+
+
+def served_in(span: Span) -> ServedAttributes:
+    """Who answered the call in a span, and why the answer ended; empty where the span does not say."""
+    attributes = span.attributes
+    reasons = as_sequence(attributes.get("gen_ai.response.finish_reasons"))
+    return {
+        "served_model": as_text(attributes, "gen_ai.response.model"),
+        "fingerprint": as_text(attributes, "gen_ai.openai.response.system_fingerprint"),
+        "request_id": as_text(attributes, "gen_ai.response.id"),
+        "finish_reason": str(reasons[0]) if reasons else "",
+    }
 
 
 def provider_of(span: Span) -> str:

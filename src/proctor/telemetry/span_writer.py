@@ -188,12 +188,25 @@ def _model_span(call: ModelCall) -> Document:
         "proctor.waiting_ms": call.waiting_ms,
         "proctor.status": call.status,
         "proctor.error": call.error,
+        **{name: each for name, each in _served(call).items() if each},
     }
     return {
         "name": f"chat {call.model}",
         "kind": "CLIENT",
         "attributes": {key: each for key, each in attributes.items() if each is not None},
         "status": {"code": "OK"} if call.status == "ok" else {"code": "ERROR", "message": call.error},
+    }
+
+
+def _served(call: ModelCall) -> JsonObject:
+    """Who answered and what it was sent, in the words of the semantic conventions where they have one."""
+    return {
+        "gen_ai.response.model": call.served_model,
+        "gen_ai.response.id": call.request_id,
+        "gen_ai.openai.response.system_fingerprint": call.fingerprint,
+        "gen_ai.response.finish_reasons": [call.finish_reason] if call.finish_reason else [],
+        "proctor.request.parameters": call.parameters,
+        "proctor.request.not_sent": list(call.not_sent),
     }
 
 

@@ -32,6 +32,7 @@ from proctor.store.tables import (
     SessionRow,
     ToolCallRow,
 )
+from proctor.validity import sum_counts, sum_served
 
 PAGE = 500
 INTERRUPTIONS = ("cost_limit", "halted", "rate_limit")
@@ -207,6 +208,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "max_turns": details["maxTurns"],
         "opens": details["opens"],
         "stand_in": bool(session and session["isMock"]),
+        "validity": json.loads((session and session["validity"]) or "{}"),
         "states": _states(metrics),
         "scores": _scores(reader, session_id, _scales(settings)),
         "item_id": item["id"],
@@ -286,6 +288,8 @@ def write_summary(folder: Path, reader: StoreReader, batch: BatchRow) -> JsonObj
         "tokens": totals["tokens"],
         "cost_usd": totals["costUsd"],
         "stand_ins": mock_models(reader, batch["runId"]),
+        "served_models": sum_served(reader.last_sessions(batch["runId"], "servedModels")),
+        "validity": sum_counts(reader.last_sessions(batch["runId"], "validity")),
     }
     write_json(folder / SUMMARY, document)
     return document
@@ -398,5 +402,6 @@ def _record(item: ItemRow, session: SessionRow | None) -> JsonObject:
         # Of all attempts: what the dialogue took.
         "tokens": item["tokensTotal"],
         "cost_usd": item["costUsd"],
+        "served_models": json.loads((session and session["servedModels"]) or "{}"),
         "notes": json.loads((session and session["notes"]) or "[]"),
     }

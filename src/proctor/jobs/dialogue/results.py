@@ -20,6 +20,7 @@ from proctor.stats.experiment import Scale
 from proctor.store import StoreReader
 from proctor.store.items import dialogue_items
 from proctor.store.scores import item_scores
+from proctor.validity import INVALID_KINDS
 
 Result = Mapping[str, Any]
 """What a session file and the Python interface have of one dialogue."""
@@ -37,7 +38,7 @@ DESIGN = Design(
     others=("client_model", "therapist_model"),
     unit="dialogue",
 )
-NOT_MEASURES = frozenset({"run_id", "seed", "repeat", "temperature"})
+NOT_MEASURES = frozenset({"run_id", "seed", "repeat", "temperature", *INVALID_KINDS})
 
 
 def is_data(status: str, reason: str = "") -> bool:

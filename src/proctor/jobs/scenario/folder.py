@@ -46,6 +46,7 @@ from proctor.store.runs import active_seconds
 from proctor.store.sessions import score_of
 from proctor.store.tables import BatchRow, ItemRow, ScoreRow
 from proctor.store.transcripts import calls_after_step, step_text
+from proctor.validity import InvalidCount, sum_counts, sum_served
 
 JOB_NAME = "scenario"
 RESUMABLE_REASONS = ("interrupted", "aborted", "timeout", "rate_limit", "halted", "cost_limit", "")
@@ -366,6 +367,8 @@ class ExperimentFolder(RunHooks):
             self._items(),
             seconds=round(active_seconds(self.store.read, self.run_id, self._ctx.now()), 3),
             checks=sum(self._checks.values(), CheckCounts()),
+            validity=sum_counts(self.store.read.last_sessions(self.run_id, "validity")),
+            served=sum_served(self.store.read.last_sessions(self.run_id, "servedModels")),
         )
 
     def _report_import(self, imported: ImportedRuns) -> None:
@@ -482,8 +485,11 @@ class _ExperimentDocuments:
         *,
         seconds: float,
         checks: CheckCounts,
+        validity: Mapping[str, InvalidCount],
+        served: Mapping[str, Mapping[str, int]],
     ) -> None:
         self._batch, self._options, self._checks = batch, options, checks
+        self._validity, self._served = validity, served
         self.seconds = seconds
         """In which runs were executed, without the pauses between executions of the experiment."""
         self._rows = [
@@ -543,6 +549,8 @@ class _ExperimentDocuments:
             "cost_summary": self._cost_summary(),
             "failed_runs": self._failed(),
             "stand_ins": self._stand_ins(),
+            "served_models": self._served,
+            "validity": self._validity,
             **self.checks(),
         }
 

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 from aiohttp import web
 
 from proctor.json_values import JsonMap
-from proctor.model import WireAnswer
-from proctor.models.client import KEY_SHAPES
+from proctor.model import NOT_SAID, ServedBy, WireAnswer
+from proctor.models.client import KEY_SHAPES, request_id_in
 from proctor.models.gateway import chat, gemini, messages, responses
 from proctor.models.gateway.access import OpenAccess
 from proctor.models.gateway.dialect import CONTENT_TYPE, NOTHING, ClientRequest, WireDialect
@@ -24,7 +24,7 @@ from proctor.models.gateway.parameters import allowed
 from proctor.models.key_filter import NO_KEYS
 from proctor.models.prices import ESTIMATED, Grant, Price
 from proctor.models.recording import Exchange, RecordedTake
-from proctor.models.routes import Route, encode
+from proctor.models.routes import Route, encode, sent_parameters
 from proctor.models.worst_case import answer_tokens, billed_usage, estimated_tokens
 from proctor.session import ModelCall, Usage
 
@@ -43,8 +43,8 @@ PASSED_HEADERS = (
 """Headers of a provider's response that clients need, besides the families below."""
 PASSED_HEADER_PREFIXES = ("anthropic-ratelimit-", "x-ratelimit-")
 LONGEST_HEADER = 200
-RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms")
-"""Headers that a recorded response needs."""
+RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms", "request-id", "x-request-id")
+"""Headers that a recorded response needs, or that identify it."""
 
 
 class ClientGone(Exception):
@@ -246,6 +246,10 @@ class GatewayCall:
         self._task = asyncio.current_task()
         self._began = time.perf_counter()
         self._finished = False
+        self.not_sent: list[str] = []
+        """What of the request was not sent."""
+        self.served = NOT_SAID
+        """Who answered, according to a recording, or once it has been recorded."""
         self._number = access.take.begin() if isinstance(access.take, RecordedTake) else 0
         access.calls.add(self)
 
@@ -266,6 +270,7 @@ class GatewayCall:
     def note_dropped(self, names: Iterable[str]) -> None:
         """Note once each what was not sent."""
         for name in names:
+            self.not_sent.append(name)
             self.access.note_once(f"{self.model} was not sent `{name}`: the gateway does not pass it on")
 
     def waited(self, seconds: float) -> None:
@@ -363,6 +368,8 @@ class GatewayCall:
         if cost is None and reading.usage.total_tokens == 0 and self.status != "ok":
             cost = 0.0
         source = price.source if price else ""
+        known = self.priced
+        served = self.served = self._served(reading)
         elapsed_ms = (time.perf_counter() - self._began) * 1000 - self.waiting_ms
         return ModelCall(
             model=self.model,
@@ -377,7 +384,23 @@ class GatewayCall:
             error=self.error,
             request=self.sent or encode(self.body),
             response=received.decode("utf-8", "replace"),
+            served_model=served.model,
+            fingerprint=served.fingerprint,
+            request_id=served.request_id,
+            finish_reason=reading.finish_reason if self.status == "ok" else "",
+            parameters=known.parameters if known else sent_parameters(self.body),
+            not_sent=(*self.not_sent, *(known.not_sent if known else ())),
         )
+
+    def _served(self, reading: WireAnswer) -> ServedBy:
+        """Who answered: as its route says, as the recording says, or as the response does."""
+        if self.priced:
+            call = self.priced
+            return ServedBy(call.served_model, call.fingerprint, call.request_id)
+        if self.served != NOT_SAID:
+            return self.served
+        request_id = request_id_in(self.delivery.headers)
+        return reading.served._replace(request_id=request_id) if request_id else reading.served
 
     def _record_request(self) -> None:
         if not self.access.transcript:
@@ -401,6 +424,7 @@ class GatewayCall:
                 chunks=self.delivery.chunks,
                 hidden=self.delivery.hidden,
                 whole=self.status != "cancelled" and not self.is_broken,
+                served=self.served._asdict(),
             ),
         )
 

@@ -13,7 +13,7 @@ from proctor.json_values import (
     require_maps,
     require_text,
 )
-from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.model import REFUSAL, Request, ToolRequest, WireAnswer
 from proctor.models import openai, prices
 from proctor.models.gateway.dialect import NOTHING, ClientRequest, Frame, event, read_events
 from proctor.session import Usage
@@ -78,7 +78,7 @@ def answer(reading: WireAnswer, frame: Frame) -> JsonObject:
             {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
             for each in reading.tool_requests
         ]
-    choice = {"index": 0, "message": message, "finish_reason": reading.finish_reason, "logprobs": None}
+    choice = {"index": 0, "message": message, "finish_reason": _ended(reading), "logprobs": None}
     return _framed(frame, "chat.completion") | {"choices": [choice], "usage": _usage(reading.usage)}
 
 
@@ -97,7 +97,7 @@ def stream(reading: WireAnswer, frame: Frame) -> Iterator[bytes]:
         call = {"index": number, "id": request.id, "type": "function"}
         yield chunk({"tool_calls": [call | {"function": {"name": request.name, "arguments": ""}}]})
         yield chunk({"tool_calls": [{"index": number, "function": {"arguments": request.arguments}}]})
-    yield chunk({}, reading.finish_reason)
+    yield chunk({}, _ended(reading))
     if wants_usage(frame.body):
         yield event(head | {"choices": [], "usage": _usage(reading.usage)})
     yield event("[DONE]")
@@ -115,6 +115,11 @@ def error(status: int, message: str) -> JsonObject:
     """OpenAI's error object."""
     kind = ERROR_TYPES.get(status, "api_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
+
+
+def _ended(reading: WireAnswer) -> str:
+    """OpenAI's finish reasons have none for a refusal."""
+    return "stop" if reading.finish_reason == REFUSAL else reading.finish_reason
 
 
 def _with_system_role(message: JsonMap) -> JsonMap:
@@ -136,12 +141,19 @@ def _usage(usage: Usage) -> JsonObject:
     }
 
 
+_SERVED = ("model", "system_fingerprint", "id")
+"""Members of chunks that say who answered."""
+
+
 def _assembled(raw: bytes) -> JsonObject:
     """The completion that the chunks of a stream add up to."""
     text, calls, finish_reason, others = list[str](), dict[int, ToolRequest](), "", list[str]()
+    refusal = list[str]()
     usage: JsonMap = {}
     tier: object = None
+    served: JsonObject = {}
     for chunk in read_events(raw):
+        served = {**{name: chunk[name] for name in _SERVED if chunk.get(name)}, **served}
         usage = as_map(chunk, "usage") or usage
         tier = chunk.get("service_tier") or tier
         for choice in require_maps(chunk.get("choices") or []):
@@ -151,6 +163,7 @@ def _assembled(raw: bytes) -> JsonObject:
                 continue
             if isinstance(content := delta.get("content"), str):
                 text.append(content)
+            refusal.append(as_text(delta, "refusal"))
             for part in require_maps(delta.get("tool_calls") or []):
                 _add_call(calls, part)
             finish_reason = require_text(choice.get("finish_reason") or finish_reason)
@@ -158,10 +171,10 @@ def _assembled(raw: bytes) -> JsonObject:
         {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
         for _, call in sorted(calls.items())
     ]
-    message = {"content": "".join(text), "tool_calls": tool_calls}
+    message = {"content": "".join(text), "tool_calls": tool_calls, "refusal": "".join(refusal)}
     first = {"message": message, "finish_reason": finish_reason or "cut_off"}
     choices = [first, {"message": {"content": "".join(others)}}]
-    return {"choices": choices, "usage": usage, "service_tier": tier}
+    return {"choices": choices, "usage": usage, "service_tier": tier, **served}
 
 
 def _add_call(calls: dict[int, ToolRequest], piece: JsonMap) -> None:

@@ -20,7 +20,7 @@ from proctor.json_values import (
     require_text,
     tool_arguments,
 )
-from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.model import NOT_SAID, Request, ToolRequest, WireAnswer, served_by
 from proctor.models.gateway.dialect import (
     NOTHING,
     ClientRequest,
@@ -269,7 +269,9 @@ def _pieces(raw: bytes, *, streamed: bool) -> Sequence[JsonMap]:
 def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
     text, tool_requests, reason, others = list[str](), list[ToolRequest](), "cut_off", list[str]()
     usage: JsonMap = {}
+    served = NOT_SAID
     for piece in pieces:
+        served = served_by(piece) if served == NOT_SAID else served
         usage = as_map(piece, "usageMetadata") or usage
         if as_map(piece, "promptFeedback").get("blockReason"):
             # A blocked prompt is an answer without a candidate.
@@ -297,6 +299,7 @@ def _reading(pieces: Sequence[JsonMap]) -> WireAnswer:
         tuple(tool_requests),
         "tool_calls" if tool_requests else OUR_REASONS.get(reason, reason),
         "".join(others),
+        served=served,
     )
 
 

@@ -15,7 +15,7 @@ from proctor.json_values import (
     require_text,
     tool_arguments,
 )
-from proctor.model import Request, WireAnswer
+from proctor.model import REFUSAL, Request, WireAnswer
 from proctor.models import anthropic, prices
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
@@ -30,7 +30,7 @@ from proctor.session import Usage
 
 NOT_TRANSLATED = frozenset(("cache_control", "output_format", "service_tier", "speed", "thinking", "top_k"))
 """Members of requests that pass (`parameters.py`), and that other formats do not have."""
-STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", REFUSAL: REFUSAL}
 wants_stream = chat.wants_stream
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -225,11 +225,13 @@ def _assembled(raw: bytes) -> JsonObject:
     """The message that the events of a stream add up to."""
     blocks, written = dict[int, JsonMap](), defaultdict[int, list[str]](list)
     usage, stop_reason = JsonObject(), "cut_off"
+    served: JsonMap = {}
     for chunk in read_events(raw):
         kind = chunk.get("type")
         if kind == "message_start":
+            served = as_map(chunk, "message")
             # Only the last event knows how much was written.
-            usage |= {**as_map(chunk["message"], "usage"), "output_tokens": 0}
+            usage |= {**as_map(served, "usage"), "output_tokens": 0}
         elif kind == "content_block_start":
             blocks[as_whole_number(chunk["index"])] = require_map(chunk["content_block"])
         elif kind == "content_block_delta" and (index := as_whole_number(chunk["index"])) in blocks:
@@ -241,7 +243,8 @@ def _assembled(raw: bytes) -> JsonObject:
             counts = as_map(chunk, "usage")
             usage |= {name: count for name, count in counts.items() if count is not None}
     content = [_finished(block, "".join(written[index])) for index, block in sorted(blocks.items())]
-    return {"content": content, "usage": usage, "stop_reason": stop_reason}
+    names = {name: served.get(name) for name in ("model", "id")}
+    return {"content": content, "usage": usage, "stop_reason": stop_reason, **names}
 
 
 def _finished(block: JsonMap, written: str) -> JsonMap:

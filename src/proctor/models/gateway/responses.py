@@ -19,7 +19,7 @@ from proctor.json_values import (
     require_maps,
     require_text,
 )
-from proctor.model import Request, ToolRequest, WireAnswer
+from proctor.model import FILTERED, REFUSAL, TRUNCATED, Request, ToolRequest, WireAnswer, served_by
 from proctor.models import openai
 from proctor.models.gateway import chat
 from proctor.models.gateway.dialect import (
@@ -156,8 +156,10 @@ def _usage(usage: Usage) -> JsonObject:
 def _assembled(raw: bytes) -> JsonMap:
     """The final response of a stream; when it was cut off, the items so far."""
     items, text = list[object](), list[str]()
+    begun: JsonMap = {}
     for chunk in read_events(raw):
         kind = str(chunk.get("type", ""))
+        begun = begun or as_map(chunk, "response")
         if kind in ("response.completed", "response.incomplete", "response.failed"):
             ended = require_map(chunk["response"])
             return ended if ended.get("output") or not items else {**ended, "output": items}
@@ -168,7 +170,7 @@ def _assembled(raw: bytes) -> JsonMap:
             text.append(require_text(chunk["delta"]))
     if text:
         items.append({"type": "message", "content": [{"type": "output_text", "text": "".join(text)}]})
-    return {"output": items, "status": "cut_off"}
+    return {**begun, "output": items, "status": "cut_off"}
 
 
 def _reading(response: JsonMap) -> WireAnswer:
@@ -177,9 +179,13 @@ def _reading(response: JsonMap) -> WireAnswer:
         _tool_request(item) for item in items if item.get("type") in ("function_call", "custom_tool_call")
     )
     status = str(response.get("status"))
+    has_refused = any(
+        part.get("type") == "refusal" for item in items for part in maps_in(item.get("content"))
+    )
+    incomplete = as_map(response, "incomplete_details").get("reason")
     ends = {
-        "completed": "tool_calls" if tool_requests else "stop",
-        "incomplete": "length",
+        "completed": "tool_calls" if tool_requests else REFUSAL if has_refused else "stop",
+        "incomplete": FILTERED if incomplete == FILTERED else TRUNCATED,
         "failed": "cut_off",
     }
     usage = as_map(response, "usage")
@@ -195,6 +201,7 @@ def _reading(response: JsonMap) -> WireAnswer:
         tool_requests,
         ends.get(status, status),
         billed_as=openai.billed_tier(response),
+        served=served_by(response),
     )
 
 

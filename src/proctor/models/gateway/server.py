@@ -26,7 +26,7 @@ from aiohttp import web
 from proctor.agent import Access
 from proctor.errors import CONTEXT_OVERFLOW, ModelError, ProctorError, StoreError, UsageError
 from proctor.json_values import JsonMap, JsonObject, as_map, parse_json
-from proctor.model import Answer, ToolRequest, WireAnswer
+from proctor.model import Answer, ServedBy, ToolRequest, WireAnswer
 from proctor.models import anthropic, openai
 from proctor.models.client import CallTarget, ResponseStream, may_be_billed
 from proctor.models.gateway import call as paths
@@ -315,6 +315,7 @@ async def _replay(call: GatewayCall, take: ReplayedTake) -> None:
     if matched.mismatch:
         call.access.note_once(matched.mismatch)
     exchange = matched.exchange
+    call.served = ServedBy(**exchange.served)
     call.status = "ok" if exchange.status == 200 else str(exchange.status)
     if CONTENT_TYPE in exchange.headers.get("content-type", ""):
         await call.delivery.begin(exchange.status, exchange.headers)
@@ -357,6 +358,7 @@ async def _ask_to_spend(call: GatewayCall, route: Route) -> None:
 
 
 def _note_left_out(call: GatewayCall, request: ClientRequest, route: Route) -> None:
+    call.not_sent += request.left_out
     for what in (*request.left_out, *(f"`{name}`" for name in route.not_sent(request.request))):
         call.access.note_once(f"{call.model} was not sent {what}: {route.provider} does not take it")
 

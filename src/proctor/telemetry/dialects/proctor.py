@@ -3,12 +3,20 @@
 from typing import cast
 
 from proctor.item import FINISHED
-from proctor.json_values import MOST, JsonMap, as_map, as_number
+from proctor.json_values import MOST, JsonMap, as_map, as_number, as_sequence, as_text
 from proctor.session import ModelCall, Role, ToolCall
 from proctor.telemetry.dialects import genai
 from proctor.telemetry.documents import nanoseconds
 from proctor.telemetry.messages import ParsedMessage, args_of
-from proctor.telemetry.span import SessionDetails, Span, SpanReading, model_of, provider_of, usage_of
+from proctor.telemetry.span import (
+    SessionDetails,
+    Span,
+    SpanReading,
+    model_of,
+    provider_of,
+    served_in,
+    usage_of,
+)
 from proctor.telemetry.span_writer import SCOPE
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -80,7 +88,8 @@ def _tool(span: Span) -> ToolCall:
 def _model(span: Span) -> ModelCall:
     attributes = span.attributes
     return ModelCall(
-        model=model_of(span),
+        # As requested: the model that answered has its own member.
+        model=as_text(attributes, "gen_ai.request.model") or model_of(span),
         usage=usage_of(span),
         provider=provider_of(span),
         cost_usd=_amount(attributes.get("proctor.cost_usd")),
@@ -90,6 +99,9 @@ def _model(span: Span) -> ModelCall:
         status=str(attributes.get("proctor.status") or "ok"),
         error=str(attributes.get("proctor.error") or ""),
         call_id=_call_id(span),
+        **served_in(span),
+        parameters=str(attributes.get("proctor.request.parameters") or ""),
+        not_sent=tuple(map(str, as_sequence(attributes.get("proctor.request.not_sent")))),
     )
 
 
