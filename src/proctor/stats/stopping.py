@@ -7,6 +7,7 @@ more are not started, so the next ones go to the others.
 """
 
 import json
+import math
 import random
 import threading
 import time
@@ -218,10 +219,11 @@ def _forecast(rule: StopRule, levels: Sequence[str], repeats: int) -> list[str]:
             f"a race with tolerance {tolerance:g} needs at most {most} for each {rule.by}; "
             f"one leaves after about {gaps}"
         ]
-        fitting = smallest_tolerance(count, tasks, repeats)
+        # Rounded up: the tolerance that is suggested has to be enough.
+        fitting = math.ceil(100 * smallest_tolerance(count, tasks, repeats)) / 100
         if fitting > tolerance:
             sentences.append(
-                f"{plural(tasks, rule.unit)} may leave it open: a tolerance of {fitting:.2g} would end it"
+                f"{plural(tasks, rule.unit)} may leave it open: a tolerance of {fitting:g} would end it"
             )
         return sentences
     assert rule.check is not None
