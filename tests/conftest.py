@@ -83,6 +83,10 @@ def folder_on_disk() -> Iterator[Path]:
         yield Path(folder)
 
 
+# What is compiled is kept, whatever the shell says: the asserts of all tests take each process seven seconds.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Collecting makes a million objects that stay: looking for garbage among them is a third of its time.
 gc.disable()
 
