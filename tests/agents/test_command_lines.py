@@ -3,7 +3,9 @@
 They are recorded in `command_lines.txt`.
 """
 
+import asyncio
 import json
+import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -112,3 +114,16 @@ def test_the_gateway_is_reached_without_a_proxy(environment: dict[str, str], exp
         "NO_PROXY": expected,
         "no_proxy": expected,
     }
+
+
+def test_input_ends_for_a_wrapper_that_reads_all_of_it_before_it_starts():
+    """Of the conversation itself: the agent's own patience is a minute."""
+
+    async def typed() -> tuple[bytes, bool]:
+        reading, writing = os.pipe()
+        talk = Conversation("Fix it", asyncio.Queue(), str, patience_seconds=0.01)
+        await talk.type_to(writing)
+        os.close(writing)
+        return os.read(reading, 100), os.read(reading, 1) == b""
+
+    assert asyncio.run(typed()) == (b"Fix it\n", True)

@@ -59,6 +59,22 @@ def test_errors_and_scores_have_bands_that_hold_for_the_whole_line(served, site,
     assert {each["name"]: each["sessions"] for each in divided["groups"]} == {"1": 16, "2": 8}
 
 
+def test_scores_of_two_versions_of_an_evaluator_are_lines_of_their_own(served, site):
+    stock_days(site)
+    writer = site.context.store.writer()
+    new = {"evaluator": "Tone", "evaluator_digest": "abcdef0123", "value": 1.0}
+    add_score(writer, "n1", **new, judged_session="d2-0")
+    writer.close()
+
+    month = f"{NOW:%Y-%m}"
+    trend = served.get(f"/api/session-trend?service=shop&since={month}-01&until={month}-20").json
+    (group,) = trend["groups"]
+
+    lines = {line["metric"]: [each["value"] for each in line["points"]] for line in group["lines"]}
+    assert lines["score:Tone (abcdef)"] == [1.0]
+    assert lines["score:Tone ()"] == [pytest.approx(0.5)]
+
+
 def test_two_saved_filters_are_compared_with_intervals_of_the_differences(served, site, proctor):
     from scipy import stats
 

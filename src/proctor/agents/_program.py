@@ -130,12 +130,19 @@ class Conversation:
     messages: "asyncio.Queue[str]"
     line_of: Callable[[str], str]
     """A message as the program reads it, without the line end."""
+    patience_seconds: float = 1e9
+    """Its input ends if it has printed nothing by then: a wrapper may read all of it before it starts."""
+    _is_started: bool = False
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def end_of_turn(self) -> None:
         """The program has answered: its input ends, unless there is another message."""
         if self.messages.empty():
             self.end()
+
+    def has_printed(self) -> None:
+        """The program has printed something: it has started."""
+        self._is_started = True
 
     def end(self) -> None:
         """End the input; messages that come later are not read."""
@@ -145,6 +152,7 @@ class Conversation:
         """Write the prompt, and each message as it comes, until the last one was answered."""
         text = self.prompt
         over = asyncio.ensure_future(self._is_over.wait())
+        timer = asyncio.get_running_loop().call_later(self.patience_seconds, self._end_if_silent)
         try:
             while True:
                 line = f"{self.line_of(text)}\n".encode("utf-8", "replace")
@@ -158,6 +166,11 @@ class Conversation:
                 text = coming.result()
         finally:
             over.cancel()
+            timer.cancel()
+
+    def _end_if_silent(self) -> None:
+        if not self._is_started:
+            self.end()
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -348,6 +361,8 @@ class EventReader(ABC):
 
     def feed(self, line: str) -> bool:
         """Read a line that may be an event; whether it was one."""
+        if self.conversation:
+            self.conversation.has_printed()
         event = json_object(line)
         if event is None:
             self.feed_text(f"{line}\n")

@@ -11,6 +11,8 @@ from typing import ClassVar
 from proctor.agents._program import Conversation, GatewayProgram, Installable, ProgramCall, ProgramRun
 from proctor.agents._stream_json import StreamJson, user_message
 
+# It prints its first line when it has read the prompt: after 2 to 5 s, after 20 s on a starved machine.
+FIRST_LINE_SECONDS = 60.0
 _WITHOUT_GATEWAY = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
 
 
@@ -67,7 +69,9 @@ class Claude(GatewayProgram):
                 # As root it skips permission checks only in a declared sandbox.
                 "IS_SANDBOX": "1",
             },
-            typed=Conversation(run.prompt, run.assignment.messages, user_message),
+            typed=Conversation(
+                run.prompt, run.assignment.messages, user_message, patience_seconds=FIRST_LINE_SECONDS
+            ),
         )
 
     def reader(self, run: ProgramRun) -> StreamJson:

@@ -1,7 +1,8 @@
 """Sessions of a service over time, and two selections compared: failures, cost, duration and scores."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -45,7 +46,8 @@ class TrendLine(CamelJson):
     """One metric of one group over time."""
 
     metric: str
-    """`sessions`, `errors` (a share), `cost` and `seconds` (means), or `score:EVALUATOR`."""
+    """`sessions`, `errors` (a share), `cost` and `seconds` (means), or `score:EVALUATOR`; of an evaluator
+    with several versions, `score:EVALUATOR (VERSION)` for each."""
     points: Sequence[PeriodPoint]
     """Oldest first; periods without sessions are left out."""
     chart: CaptionedChart
@@ -88,9 +90,10 @@ def session_trend(ctx: RunContext, wanted: SessionFilter, *, by: By = "") -> Ses
     for row in period_sums(ctx.store.read, query, by, characters):
         sums.setdefault(row["name"], []).append(row)
     scores: dict[str, dict[str, list[PeriodScores]]] = {}
-    for score in period_scores(ctx.store.read, query, by, characters):
-        name = "/".join(filter(None, (score["evaluator"], score["dimension"])))
-        scores.setdefault(score["name"], {}).setdefault(f"score:{name}", []).append(score)
+    rows = period_scores(ctx.store.read, query, by, characters)
+    metric_of = _score_metrics(rows)
+    for score in rows:
+        scores.setdefault(score["name"], {}).setdefault(metric_of(score), []).append(score)
     groups = [_group(name, rows, scores.get(name, {})) for name, rows in sums.items()]
     groups.sort(key=lambda group: (-group.sessions, group.name))
     return SessionTrend(
@@ -100,6 +103,18 @@ def session_trend(ctx: RunContext, wanted: SessionFilter, *, by: By = "") -> Ses
         groups=groups[:MOST_GROUPS],
         omitted=max(0, len(groups) - MOST_GROUPS),
     )
+
+
+def _score_metrics(scores: Sequence[PeriodScores]) -> Callable[[PeriodScores], str]:
+    """Names the metric of each of these scores: those of different versions are not comparable."""
+    versions = Counter(name for name, _ in {(each["evaluator"], each["evaluatorDigest"]) for each in scores})
+
+    def metric_of(score: PeriodScores) -> str:
+        name = "/".join(filter(None, (score["evaluator"], score["dimension"])))
+        version = f" ({score['evaluatorDigest'][:6]})" if versions[score["evaluator"]] > 1 else ""
+        return f"score:{name}{version}"
+
+    return metric_of
 
 
 def _group(name: str, rows: Sequence[PeriodSums], scores: Mapping[str, Sequence[PeriodScores]]) -> TrendGroup:
@@ -281,9 +296,14 @@ class _Sums:
 def compare_selections(ctx: RunContext, first: SessionFilter, second: SessionFilter) -> SelectionComparison:
     """Compare the finished sessions of two filters: Newcombe's interval for shares, Welch's for means."""
     search = SessionSearch(ctx)
-    sides = [_sums(ctx, search.query(each)[0]) for each in (first, second)]
+    queries = [search.query(each)[0] for each in (first, second)]
+    scores = [period_scores(ctx.store.read, query, "", 0) for query in queries]
+    metric_of = _score_metrics([*scores[0], *scores[1]])
+    sides = [_sums(ctx, query) for query in queries]
     if not all(sides):
         raise UsageError("one of the selections has no finished session\nLoosen its filter.")
+    for side, rows in zip(sides, scores, strict=True):
+        side |= {metric_of(row): _Sums(row["sessions"], row["total"], row["squares"]) for row in rows}
     left, right = sides
     names = [name for name in left if name in right]
     level = 1 - (1 - CONFIDENCE) / len(names)
@@ -295,7 +315,7 @@ def compare_selections(ctx: RunContext, first: SessionFilter, second: SessionFil
 
 
 def _sums(ctx: RunContext, query: SessionQuery) -> dict[str, _Sums]:
-    """Count, total and squares of each metric; empty: no session."""
+    """Count, total and squares of each metric but scores; empty: no session."""
     sums: dict[str, _Sums] = {}
     # A period of no characters is all time.
     for row in period_sums(ctx.store.read, query, "", 0):
@@ -305,9 +325,6 @@ def _sums(ctx: RunContext, query: SessionQuery) -> dict[str, _Sums]:
             sums["cost"] = _Sums(row["priced"], row["cost"] or 0.0, row["costSquares"] or 0.0)
         if row["timed"]:
             sums["seconds"] = _Sums(row["timed"], row["seconds"] or 0.0, row["secondsSquares"] or 0.0)
-    for score in period_scores(ctx.store.read, query, "", 0):
-        name = "/".join(filter(None, (score["evaluator"], score["dimension"])))
-        sums[f"score:{name}"] = _Sums(score["sessions"], score["total"], score["squares"])
     return sums
 
 

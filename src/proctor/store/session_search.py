@@ -436,6 +436,7 @@ class PeriodScores(TypedDict):
     """Scores of sessions of one period and one group; several of one session are its mean."""
 
     evaluator: str
+    evaluatorDigest: str
     dimension: str
     period: str
     name: str
@@ -476,18 +477,19 @@ def period_sums(read: StoreReader, query: SessionQuery, by: str, characters: int
 
 
 def period_scores(read: StoreReader, query: SessionQuery, by: str, characters: int) -> list[PeriodScores]:
-    """Scores of the sessions that match, by evaluator, dimension, period and group."""
+    """Scores of the sessions that match, by version of an evaluator, dimension, period and group."""
     period, name, where, parameters = _period_parts(read, query, by, characters)
     return read.rows(
         PeriodScores,
-        'SELECT v."evaluator", v."dimension", v."period", v."name", COUNT(*) AS "sessions", '
-        'SUM(v."value") AS "total", SUM(v."value" * v."value") AS "squares", MIN(v."value") AS "low", '
-        'MAX(v."value") AS "high" FROM (SELECT x."evaluator", x."dimension", '
+        'SELECT v."evaluator", v."evaluatorDigest", v."dimension", v."period", v."name", '
+        'COUNT(*) AS "sessions", SUM(v."value") AS "total", SUM(v."value" * v."value") AS "squares", '
+        'MIN(v."value") AS "low", MAX(v."value") AS "high" '
+        'FROM (SELECT x."evaluator", x."evaluatorDigest", x."dimension", '
         f'{period} AS "period", {name} AS "name", AVG(x."value") AS "value" FROM "sessions" s '
         'JOIN "scores" x ON x."scoredSessionId" = s."id" '
         f'WHERE {where} AND x."error" = \'\' AND x."value" IS NOT NULL '
-        f'GROUP BY s."id", x."evaluator", x."dimension", {period}, {name}) v '
-        'GROUP BY v."evaluator", v."dimension", v."period", v."name" '
-        'ORDER BY v."evaluator", v."dimension", v."period", v."name"',
+        f'GROUP BY s."id", x."evaluator", x."evaluatorDigest", x."dimension", {period}, {name}) v '
+        'GROUP BY v."evaluator", v."evaluatorDigest", v."dimension", v."period", v."name" '
+        'ORDER BY v."evaluator", v."evaluatorDigest", v."dimension", v."period", v."name"',
         parameters,
     )
