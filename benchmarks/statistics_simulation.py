@@ -30,8 +30,10 @@ from proctor.stats import (
 )
 from proctor.stats.differences import adjust
 from proctor.stats.drift import BLOCK, DriftMonitor, DriftSettings
+from proctor.stats.effects import anova, association, hedges_g, rank_test
 from proctor.stats.experiment import RunData, Study, level_contrasts
 from proctor.stats.intervals import Rate, anytime_rate, rate_over_tasks, wilson, wilson_limits
+from proctor.stats.odds import odds_model
 from proctor.stats.samples import FloatArray, plus_interval, t_quantile
 from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
 
@@ -583,6 +585,94 @@ def level_effect(
         ]
     others, these, independent = (inside / replications).tolist()
     return others, these, independent
+
+
+def factorial(
+    rng: np.random.Generator,
+    seeds: int,
+    replications: int,
+    *,
+    varying: float = 0.0,
+    ratings: bool = False,
+) -> dict[str, float]:
+    """Share of 3 × 2 experiments without effects in which a test finds one at 5%, by test.
+
+    Seeds shift all runs; by `varying` (a standard deviation), they also shift the first factor's levels.
+    """
+    cells = [(seed, first, second) for seed in range(seeds) for first in range(3) for second in range(2)]
+    levels = [str(first) for _, first, _ in cells]
+    factors = {"a": levels, "b": [str(second) for *_, second in cells]}
+    blocks = [seed for seed, *_ in cells]
+    found = dict.fromkeys(("a", "b", "a × b", "ranks", "odds", "labels"), 0.0)
+    for _ in range(replications):
+        of_seed, of_level = rng.normal(0, 1, seeds), rng.normal(0, varying, (seeds, 3))
+        values = np.array([of_seed[s] + of_level[s, a] for s, a, _ in cells]) + rng.normal(0, 1, len(cells))
+        if ratings:
+            values = np.clip(np.round(3.8 + values), 1, 5)
+        rows = {row.source: row for row in anova(values.tolist(), factors, blocks)}
+        for name in ("a", "b", "a × b"):
+            found[name] += (rows[name].p or 0.0) <= 0.05
+        pairs = list(zip(blocks, factors["b"], strict=True))
+        ranked = rank_test(values.tolist(), levels, blocks if rows["a"].error != "residual" else pairs)[1]
+        found["ranks"] += ranked is not None and ranked <= 0.05
+        if ratings:
+            (ratio, *_) = odds_model(values.tolist(), factors, blocks).ratios
+            found["odds"] += ratio.p is not None and ratio.p <= 0.05
+        if not varying and not ratings:
+            words = [str(value > 0) for value in values]
+            found["labels"] += (association(words, levels, pairs).p or 1.0) <= 0.05
+    return {name: number / replications for name, number in found.items()}
+
+
+def effect_sizes(
+    rng: np.random.Generator, seeds: int, effect: float, replications: int
+) -> tuple[float, float]:
+    """Coverage of Hedges g of paired runs (correlation 0.6), and of an odds ratio of two levels."""
+    inside = np.zeros(2)
+    for _ in range(replications):
+        shared = rng.normal(0, math.sqrt(0.6), seeds)
+        first, second = (shared + rng.normal(0, math.sqrt(0.4), seeds) for _ in range(2))
+        change = second + effect - first
+        limits = hedges_g(change.mean(), change.std(ddof=1) / math.sqrt(seeds), list(first), list(second))
+        assert limits is not None
+        inside[0] += limits[1] <= effect <= limits[2]
+        latent = rng.logistic(size=2 * seeds) + np.repeat([0.0, effect], seeds)
+        values = np.digitize(latent, [-1.0, 0.0, 1.0]).astype(float).tolist()
+        model = odds_model(values, {"a": ["0"] * seeds + ["1"] * seeds}, [*range(seeds)] * 2)
+        (ratio,) = model.ratios
+        inside[1] += ratio.low is not None and ratio.low <= math.exp(effect) <= (ratio.high or math.inf)
+    return inside[0] / replications, inside[1] / replications
+
+
+RATINGS = {
+    "middle": (0.1, 0.2, 0.4, 0.2, 0.1),
+    "near ceiling": (0.02, 0.03, 0.05, 0.2, 0.7),
+    "both ends": (0.4, 0.1, 0.0, 0.1, 0.4),
+}
+"""Shares of the ratings from 1 to 5."""
+HIGHER = (0.05, 0.1, 0.25, 0.4, 0.2)
+
+
+def rating_difference(
+    rng: np.random.Generator,
+    runs: int,
+    before: Sequence[float],
+    after: Sequence[float],
+    replications: int,
+    *,
+    paired: bool,
+    method: str = "permutation",
+) -> tuple[float, float]:
+    """Share of differences of ratings from 1 to 5 with p ≤ 0.05, and share of intervals that cover."""
+    truth = float(np.dot(np.arange(1, 6), np.subtract(after, before)))
+    scale = {} if method == "t" else {"lo": 1.0, "hi": 5.0}
+    significant = inside = 0
+    for _ in range(replications):
+        sides = (rng.choice(5, size=runs, p=shares) + 1.0 for shares in (before, after))
+        found = difference(*sides, paired=paired, permuted=method == "permutation", **scale)
+        significant += found.p is not None and found.p <= 0.05
+        inside += found.low is not None and found.low <= truth <= (found.high or math.inf)
+    return significant / replications, inside / replications
 
 
 def ever_missed(

@@ -365,6 +365,76 @@ def test_the_terminal_counts_the_comparisons_that_it_does_not_list(tmp_path):
     assert "  … and 5 more in comparisons.json" in lines
 
 
+def test_interactions_use_the_seeds_as_blocks_and_are_corrected_over_all_metrics(tmp_path):
+    """Without the seeds, whose shifts are large, this interaction had p = 0.4."""
+    chance = random.Random(3)
+    shifts = [chance.gauss(0, 10) for _ in range(8)]
+    analyzer = four_variations(tmp_path)
+    for path in (tmp_path / "runs").glob("*/metrics.json"):
+        document, name = json.loads(path.read_text()), path.parent.name
+        value = shifts[int(name[-3:]) - 1] + (2.0 if name[4:7] in ("001", "004") else 0.0)
+        document["final_metrics"] = {
+            "trust": value + chance.gauss(0, 0.5),
+            "noise": chance.gauss(0, 1),
+            "mood": "good" if value > 0 else "bad",
+        }
+        path.write_text(json.dumps(document))
+    analyzer.collect_run_data()
+
+    effects = {each["factor"]: each for each in analyzer.factor_effects("trust")}
+    rows = {row["source"]: row for row in analyzer.test_tables()["metrics"]["trust"]["anova"]}
+    interaction = rows["port × ferry"]
+    assert effects["port × ferry"]["p"] == interaction["p"] < 1e-4
+    # Two factors and their interaction, in two metrics.
+    assert effects["port × ferry"]["p_corrected"] == pytest.approx(6 * interaction["p"])
+    assert rows["seed"]["df"] == 7 and rows["seed"]["explained"] > 0.9
+    assert 0.5 < interaction["low"] < interaction["partial_eta_squared"] < interaction["high"] < 1
+    mood = analyzer.test_tables()["categories"]["mood"]["port"]
+    assert mood["counts"]["calm"]["good"] + mood["counts"]["calm"]["bad"] == 16 and mood["p"] > 0.05
+
+
+def test_levels_are_compared_in_pairs_and_by_trend_with_named_effect_sizes_and_odds(tmp_path):
+    chance = random.Random(5)
+    fees, runs, variations = ("10", "20", "40"), [], []
+    for number, fee in enumerate(fees, 1):
+        description = f"fee={fee}"
+        variations.append({"variation_id": number, "description": description, "factors": {"fee": fee}})
+        for run in range(1, 13):
+            latent = chance.gauss(0.06 * float(fee), 1)
+            metrics = {"trust": latent, "rating": min(5, max(1, round(latent + 1))), "signed": latent > 1.5}
+            more = {"execution_metadata": {"seed": run}}
+            runs.append((f"var-{number:03d}-run-{run:03d}", "completed", metrics, 0.1, more))
+    analyzer = write_runs(tmp_path, runs, variations)
+    for path in (tmp_path / "runs").glob("*/metrics.json"):
+        document = json.loads(path.read_text())
+        document["metrics_definitions"] = {"rating": {"type": "int", "range": [1, 5]}}
+        path.write_text(json.dumps(document))
+    analyzer.collect_run_data()
+    tables = analyzer.test_tables()["metrics"]
+
+    contrasts = {(each["level"], each["against"]): each for each in tables["trust"]["contrasts"]}
+    assert list(contrasts) == [("20", "10"), ("40", "10"), ("40", "20"), ("linear trend", None)]
+    trend = contrasts["linear trend", None]
+    assert 0.03 < trend["value"] < 0.09 and trend["p_corrected"] < 0.01
+    assert trend["statement"].startswith("Per unit of fee, trust changes by 0.0")
+    widest = contrasts["40", "10"]
+    low, high = widest["hedges_g_interval"]
+    assert 0.5 < low < widest["hedges_g"] < high < 4
+    assert widest["statement"].startswith("With fee = 40 against 10, trust is ")
+    (rating, signed) = (tables[name]["model"] for name in ("rating", "signed"))
+    assert (rating["method"], signed["method"]) == ("proportional odds", "logistic regression")
+    assert [ratio["level"] for ratio in rating["ratios"]] == ["20", "40"]
+    assert rating["ratios"][1]["low"] > 1 and tables["trust"]["model"] is None
+    assert tables["rating"]["contrasts"][1]["test"] == "paired permutation and t-test"
+
+    report = as_markdown.render(report_document(analyzer))
+    assert "| fee: 40 − 10 |" in report and "Partial η² (90% CI)" in report
+    assert "Proportional odds, without interactions." in report
+    document = {name[:-5].replace("-", "_"): part for name, part in analyzer.documents().items()}
+    assert "  fee: F(2, 22) = " in experiment_text(document)
+    assert "rank tests: Friedman" in methods_paragraph(analyzer)
+
+
 def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_there_are(tmp_path):
     four_variations(tmp_path)
     for path in (tmp_path / "runs").glob("*/metrics.json"):

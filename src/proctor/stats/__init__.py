@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from proctor.stats.differences import gate as gate
     from proctor.stats.differences import holm as holm
     from proctor.stats.differences import ratio as ratio
+    from proctor.stats.effects import anova as anova
+    from proctor.stats.effects import association as association
+    from proctor.stats.effects import hedges_g as hedges_g
+    from proctor.stats.effects import rank_test as rank_test
     from proctor.stats.intervals import Estimate as Estimate
     from proctor.stats.intervals import Rate as Rate
     from proctor.stats.intervals import Strength as Strength
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from proctor.stats.intervals import pass_hat as pass_hat
     from proctor.stats.intervals import per_success as per_success
     from proctor.stats.intervals import wilson as wilson
+    from proctor.stats.odds import odds_model as odds_model
     from proctor.stats.power import Detectable as Detectable
     from proctor.stats.power import TasksNeeded as TasksNeeded
     from proctor.stats.power import detectable as detectable
@@ -82,6 +87,7 @@ if not TYPE_CHECKING:
             "holm",
             "ratio",
         ),
+        "effects": ("anova", "association", "hedges_g", "rank_test"),
         "intervals": (
             "Estimate",
             "Rate",
@@ -94,6 +100,7 @@ if not TYPE_CHECKING:
             "geometric_mean",
             "wilson",
         ),
+        "odds": ("odds_model",),
         "power": ("Detectable", "TasksNeeded", "detectable", "tasks_for_gate", "tasks_needed"),
         "ranking": ("Rank", "bradley_terry", "ranks", "table_of"),
         "samples": ("plus_interval",),

@@ -20,6 +20,7 @@ from proctor.stats.intervals import (
     FEWEST_TASKS,
     FEWEST_TYPICAL,
 )
+from proctor.stats.permutation import shuffled, sign_flip
 from proctor.stats.power import ASSURANCE, required_tasks, smallest_detectable, tasks_for_gate
 from proctor.stats.samples import (
     FloatArray,
@@ -146,6 +147,7 @@ def difference(
     span: float | None = None,
     family: int = 1,
     paired: bool = True,
+    permuted: bool = False,
     level: float = CONFIDENCE,
 ) -> Difference:
     """Candidate `b` minus baseline `a`, over tasks, on a scale from `lo` to `hi`.
@@ -153,9 +155,10 @@ def difference(
     `task` has the tasks of both sides, or `task_a` and `task_b` those of each; without any, values at the
     same place belong together. Paired: the `plus` interval of the differences of tasks that both sides have;
     `span` declares the largest possible change of one task where that is less than the scale. Unpaired:
-    Welch's interval of the `plus` means. Without a scale: Student's or Welch's interval. `family` is the
-    number of comparisons that are to hold together. Missing and broken values as in `mean`. Costs and times:
-    `ratio`.
+    Welch's interval of the `plus` means. Without a scale: Student's or Welch's interval. `permuted`: for
+    ratings on a scale, Student's or Welch's interval, wider where a permutation test (mid-p) is less sure;
+    with fewer than six values that differ, the `plus` interval. `family` is the number of comparisons that
+    are to hold together. Missing and broken values as in `mean`. Costs and times: `ratio`.
 
     >>> change = difference([0, 0, 1, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 1, 1, 1], lo=0, hi=1)
     >>> print(f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}), p = {change.p:.3f}")
@@ -175,7 +178,7 @@ def difference(
             note = f"{outside} of {len(values)} values lie outside the scale {lo:g} to {hi:g}: no interval."
             return pair.result(note=note)
     if not paired:
-        return _unpaired(pair, lo if bounded else None, hi if bounded else None, family, level)
+        return _unpaired(pair, lo if bounded else None, hi if bounded else None, family, level, permuted)
     first, second, runs = common_means(pair.a, pair.b)
     tasks = len(first)
     about = replace(pair.about(first, second), runs=runs)
@@ -196,6 +199,9 @@ def difference(
             return replace(about, note=note)
         plus = plus_interval(np.clip(deltas, -reach, reach), -reach, reach)
         center, se, method, scale = float(plus.center), float(plus.se), "plus, paired", (-reach, reach)
+        if permuted and int((np.abs(deltas) > 1e-9 * reach).sum()) >= FEWEST_TASKS:
+            center, method = float(deltas.mean()), "permutation, paired"
+            se = _at_least(sem, center, tasks - 1, sign_flip(deltas, mid_p=True))
         note = "" if spread else "All tasks differ by the same amount."
         if span is not None:
             note = f"{note} Assumes that no task changes by more than {span:g}.".strip()
@@ -208,7 +214,15 @@ def difference(
     return _with_needs(adjust(about, family, level))
 
 
-def _unpaired(pair: "_Sides", lo: float | None, hi: float | None, family: int, level: float) -> Difference:
+def _at_least(se: float, center: float, df: float, p: float) -> float:
+    """A standard error with which Student's test has no smaller p than another test has."""
+    quantile = float(t_quantile(1 - p / 2, df)) if p < 1 else 0.0
+    return max(se, abs(center) / quantile) if quantile else se
+
+
+def _unpaired(
+    pair: "_Sides", lo: float | None, hi: float | None, family: int, level: float, permuted: bool = False
+) -> Difference:
     first, second = pair.a.means, pair.b.means
     tasks = min(len(first), len(second))
     about = replace(pair.about(first, second), is_paired=False, left_out=0, n=tasks)
@@ -231,12 +245,23 @@ def _unpaired(pair: "_Sides", lo: float | None, hi: float | None, family: int, l
         if refusal := _no_student(tasks, min(errors)):
             return replace(about, note=refusal, needs=FEWEST_TASKS if min(errors) else None)
         note = _normal_note(tasks)
+    is_permuted = permuted and scale is not None and min(map(_differing, (first, second))) >= 3
+    if is_permuted:
+        errors = [standard_error(means) for means in (first, second)]
+        center, method = value, "permutation"
     se = math.hypot(*errors)
     # Shares of the error: their fourth powers do not overflow.
     shares = [error / se for error in errors]
     df = 1 / (shares[0] ** 4 / (len(first) - 1) + shares[1] ** 4 / (len(second) - 1))
+    se = _at_least(se, center, df, shuffled(first, second, mid_p=True)) if is_permuted else se
     about = replace(about, center=center, se=se, df=df, scale=scale, method=method, note=note)
     return _with_needs(adjust(about, family, level))
+
+
+def _differing(values: FloatArray) -> int:
+    """How many values differ from the most common one."""
+    _, counts = np.unique(np.round(values, 9), return_counts=True)
+    return len(values) - int(counts.max())
 
 
 def ratio(

@@ -8,8 +8,9 @@ and every metric, are one family: interval, p and verdict are of one method and 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,10 @@ RUNS_LIKE_THESE = "runs like these"
 BINARY: Scale = (0.0, 1.0)
 POOLED = 0.25
 """Pairs of one seed count as independent if an F test of seeds has at least this p (Bancroft 1964)."""
-VERSION = "scenario version"
-"""The factor that keeps apart runs of a scenario that was changed."""
+VERSION, TREND = "scenario version", "linear trend"
+"""The factor that keeps apart runs of a scenario that was changed, and the contrast of numeric levels."""
+MOST_PAIRED_LEVELS = 12
+"""Levels of a factor up to which all pairs are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,10 +224,23 @@ class LevelContrast:
     """Empty: the success rate."""
     difference: "Difference"
     """The level minus the others, adjusted for the family."""
+    against: str = ""
+    """The level that it is compared with. Empty: all others."""
+    hedges_g: tuple[float, float, float] | None = None
+    """In standard deviations within the sides, with its 95% CI. None: of rates, or nothing varies."""
     left_out: str = ""
     """Why it is not a member of the family, and has no verdict. Empty: it is one."""
     mcnemar: float | None = None
     """Exact McNemar p of pairs of 0/1 values, unadjusted. None: the values are others."""
+
+    @property
+    def name(self) -> str:
+        """The levels that are compared, and the metric."""
+        what = self.metric or "the success rate"
+        if self.level == TREND:
+            return f"{what}, {TREND} over {self.factor}"
+        against = f" against {self.against}" if self.against else ""
+        return f"{what}, {self.factor} = {self.level}{against}"
 
     @property
     def is_clear(self) -> bool:
@@ -237,24 +253,98 @@ class LevelContrast:
 
 def level_contrasts(study: Study, metrics: Sequence[str] = ()) -> list[LevelContrast]:
     """Every level of every factor against the others, for the success rate and metrics: one family."""
-    from proctor.stats.differences import family
+    return one_family(
+        _contrast(study, factor, level, metric)
+        for metric in ("", *metrics)
+        for factor, levels in study.levels.items()
+        # The contrast of the second of two levels is the same with the opposite sign.
+        for level in (levels if len(levels) > 2 else levels[:1])
+    )
 
-    contrasts: dict[str, LevelContrast] = {}
+
+def pairs_and_trends(study: Study, metrics: Sequence[str] = ()) -> list[LevelContrast]:
+    """Each pair of levels of factors with three and more, and the trend over numeric levels: one family."""
+    contrasts = list[LevelContrast]()
     for metric in ("", *metrics):
         for factor, levels in study.levels.items():
-            # The contrast of the second of two levels is the same with the opposite sign.
-            for level in levels if len(levels) > 2 else levels[:1]:
-                name = f"{metric or 'the success rate'}, {factor} = {level}"
-                contrasts[name] = _contrast(study, factor, level, metric)
-    members = family({name: each.difference for name, each in contrasts.items()})
+            if not 2 < len(levels) <= MOST_PAIRED_LEVELS:
+                continue
+            contrasts += [
+                _contrast(study, factor, level, metric, against) for against, level in combinations(levels, 2)
+            ]
+            if (trend := _trend(study, factor, metric)) is not None:
+                contrasts.append(trend)
+    return one_family(contrasts)
+
+
+def one_family(contrasts: Iterable[LevelContrast]) -> list[LevelContrast]:
+    """Contrasts corrected for their number."""
+    from proctor.stats.differences import family
+
+    named = {each.name: each for each in contrasts}
+    members = family({name: each.difference for name, each in named.items()})
     adjusted = {**members.members, **members.descriptive}
     return [
         replace(each, difference=adjusted[name], left_out=in_runs(members.left_out.get(name, "")))
-        for name, each in contrasts.items()
+        for name, each in named.items()
     ]
 
 
-def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContrast:
+def is_rating(study: Study, metric: str) -> bool:
+    """Whether a metric has a scale and other values than 0 and 1: its tests are permutations."""
+    values = set(study.values(study.completed, metric))
+    return metric in study.scales and not values <= {0.0, 1.0}
+
+
+def _trend(study: Study, factor: str, metric: str) -> LevelContrast | None:
+    """The slope over the numbers that are the levels of a factor; None: they are no numbers.
+
+    Block by block where runs have seeds or other factors, so that only the factor differs.
+    """
+    import numpy as np
+
+    from proctor.stats.differences import Difference
+    from proctor.stats.samples import standard_error
+
+    try:
+        numbers = {level: float(level) for level in study.levels[factor]}
+    except ValueError:
+        return None
+    about = LevelContrast(factor=factor, level=TREND, metric=metric, difference=Difference(value=None))
+    runs = study.measured(metric) if metric else [run for run in study.runs if run.is_judged]
+    if metric and never_differs(study, metric):
+        return None
+    others = [name for name in study.levels if name != factor]
+    blocks: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
+    has_seeds = all(run.seed is not None for run in runs)
+    for run in runs:
+        key = (run.seed if has_seeds else run.repeat, *(study.level(run, name) for name in others))
+        value = run.metrics[metric] if metric else float(run.is_success)
+        blocks[key].append((numbers[study.level(run, factor)], value))
+    if not has_seeds and not others:
+        blocks = defaultdict(list, {"all": [pair for pairs in blocks.values() for pair in pairs]})
+    complete = [pairs for pairs in blocks.values() if len({x for x, _ in pairs}) == len(numbers)]
+    if not complete:
+        return None
+    slopes = [_slope(pairs) for pairs in complete]
+    value, n = fmean(slope for slope, _ in slopes), len(slopes)
+    if n > 1:
+        error, freedom = standard_error(np.array([slope for slope, _ in slopes])), n - 1
+    else:
+        n = len(complete[0])
+        error, freedom = slopes[0][1], n - 2
+    if not error or freedom < 1:
+        return replace(about, difference=Difference(value=value, note="no spread to test it against"))
+    method = "linear trend"
+    values = [y for pairs in complete for _, y in pairs]
+    result = Difference(
+        value=value, center=value, se=error, df=freedom, n=n, tasks=(n, n), runs=len(values), method=method,
+        spread=error * n**0.5, p=1.0, total=len(values),
+    )  # fmt: skip
+    return replace(about, difference=result)
+
+
+def _contrast(study: Study, factor: str, level: str, metric: str, against: str = "") -> LevelContrast:
     from proctor.stats.classical import mcnemar
     from proctor.stats.differences import Difference, difference
 
@@ -263,7 +353,11 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
         runs, scale = study.completed, study.scales.get(metric)
     else:
         runs, scale = [run for run in study.runs if run.is_judged], BINARY
-    about = LevelContrast(factor=factor, level=level, metric=metric, difference=Difference(value=None))
+    if against:
+        runs = [run for run in runs if study.level(run, factor) in (level, against)]
+    about = LevelContrast(
+        factor=factor, level=level, metric=metric, difference=Difference(value=None), against=against
+    )
     if metric and never_differs(study, metric):
         note = "repeats never differ: they say no more than one run"
         inside, outside = (
@@ -291,9 +385,20 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
     is_paired = has_seeds or bool(others)
     if not is_paired:
         at, elsewhere = list(range(len(at))), list(range(len(elsewhere)))
-    result = difference(without, with_it, task_a=elsewhere, task_b=at, lo=lo, hi=hi, paired=is_paired)
+    result = difference(
+        without,
+        with_it,
+        task_a=elsewhere,
+        task_b=at,
+        lo=lo,
+        hi=hi,
+        paired=is_paired,
+        permuted=bool(metric) and is_rating(study, metric),
+    )
     if has_seeds:
         result = _clustered_by_seed(result, (elsewhere, without), (at, with_it))
+    if metric and not (scale == BINARY and not is_rating(study, metric)):
+        about = replace(about, hedges_g=_standardized(result, without, with_it))
     about = replace(about, difference=replace(result, note=in_runs(result.note)))
     if others and with_it and without and set(at).isdisjoint(elsewhere):
         note = f"no two runs differ in {factor} alone: its effect is confounded with {', '.join(others)}"
@@ -307,6 +412,29 @@ def _contrast(study: Study, factor: str, level: str, metric: str) -> LevelContra
     if not pairs or not {value for pair in pairs for value in pair} <= {0.0, 1.0}:
         return about
     return replace(about, mcnemar=mcnemar(pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0))))
+
+
+def _standardized(
+    difference: "Difference", without: Sequence[float | None], with_it: Sequence[float | None]
+) -> tuple[float, float, float] | None:
+    from proctor.stats.effects import hedges_g
+
+    error = difference.se
+    if difference.method.startswith("plus") and difference.spread and difference.n:
+        error = difference.spread / difference.n**0.5
+    if difference.value is None or not error:
+        return None
+    sides = ([value for value in side if value is not None] for side in (without, with_it))
+    return hedges_g(difference.value, error, *sides)
+
+
+def _slope(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The least-squares slope of y over x, and its standard error (0 with two points)."""
+    center, middle = fmean(x for x, _ in pairs), fmean(y for _, y in pairs)
+    width = sum((x - center) ** 2 for x, _ in pairs)
+    slope = sum((x - center) * (y - middle) for x, y in pairs) / width
+    rest = sum((y - middle - slope * (x - center)) ** 2 for x, y in pairs)
+    return slope, (rest / (len(pairs) - 2) / width) ** 0.5 if len(pairs) > 2 else 0.0
 
 
 def _clustered_by_seed(
@@ -371,6 +499,9 @@ TESTS = {
     "Welch's t": "Welch's t-test",
     "plus, paired": "paired, plus interval",
     "plus, Welch": "Welch's t-test, plus interval",
+    "permutation, paired": "paired permutation and t-test",
+    "permutation": "permutation and Welch's t-test",
+    "linear trend": "t-test of the slope",
 }
 """Names of the methods on the page."""
 
@@ -402,6 +533,7 @@ def statement(contrast: LevelContrast) -> dict[str, Any]:
     difference, what = contrast.difference, contrast.metric or "the success rate"
     rate = not contrast.metric
     record = difference_record(difference, contrast.left_out)
+    g = contrast.hedges_g or (None, None, None)
     if difference.value is None:
         size = "not comparable"
     elif difference.value:
@@ -417,13 +549,23 @@ def statement(contrast: LevelContrast) -> dict[str, Any]:
     parts = [interval, tested, record["test"], *([record["note"]] if record["note"] else [])]
     if contrast.mcnemar is not None:
         parts.append(f"McNemar {_chance(contrast.mcnemar)}")
-    text = f"With {contrast.factor} = {contrast.level}, {what} is {size} ({'; '.join(dict.fromkeys(parts))})."
+    where = f"With {contrast.factor} = {contrast.level}"
+    where += f" against {contrast.against}" if contrast.against else ""
+    found = f"{where}, {what} is {size}"
+    if contrast.level == TREND:
+        # A slope of a rate may be small: in percentage points, with digits.
+        slope = (difference.value or 0.0) * (100 if rate else 1)
+        unit = " percentage points" if rate else ""
+        found = f"Per unit of {contrast.factor}, {what} changes by {figure(slope)}{unit}"
+    text = f"{found} ({'; '.join(dict.fromkeys(parts))})."
     return {
         "statement": text,
         "factor": contrast.factor,
         "level": contrast.level,
         "metric": contrast.metric or None,
         **record,
+        "hedges_g": g[0],
+        "hedges_g_interval": [g[1], g[2]],
         "mcnemar_p": contrast.mcnemar,
     }
 

@@ -87,13 +87,13 @@ def odds_model(
     counts = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
     fit = _fit(codes, columns, counts, len(categories))
     if fit is None:
-        return replace(model, note="the model cannot be fitted: factors are confounded")
+        return replace(model, note="cannot be fitted: confounded factors, or a level without variation")
     parameters, information, scores, deviance = fit
     first, freedom = len(categories) - 1, math.inf
     errors = np.sqrt(np.diag(np.linalg.inv(information)))
     if blocks is not None and len(set(blocks)) > 1:
         clustered, freedom = _clustered(information, scores * counts[:, None], blocks)
-        errors = np.maximum(errors, clustered)
+        errors = np.fmax(errors, clustered)
     quantile = float(
         special.ndtri(0.5 + LEVEL / 2) if math.isinf(freedom) else special.stdtrit(freedom, 0.975)
     )
@@ -144,7 +144,7 @@ def _fit(
 
     likelihood, scores, information = evaluate(parameters)
     for _ in range(MOST_ROUNDS):
-        if np.linalg.cond(information) > 1e14:
+        if not np.linalg.cond(information) < 1e14:
             break
         step = np.linalg.solve(information, counts @ scores)
         for _ in range(20):
@@ -174,8 +174,8 @@ def _fit(
         np.linalg.cholesky(observed)
     except np.linalg.LinAlgError:
         observed = information
-        if np.linalg.cond(observed) > 1e14:
-            return None
+    if not np.linalg.cond(observed) < 1e12:
+        return None
     return parameters, observed, scores, -2 * likelihood
 
 
@@ -189,5 +189,5 @@ def _clustered(
     np.add.at(sums, codes, scores)
     bread = np.linalg.inv(information)
     covariance = bread @ (sums.T @ sums) @ bread * len(place) / (len(place) - 1)
-    errors: FloatArray = np.sqrt(np.diag(covariance))
+    errors: FloatArray = np.sqrt(np.maximum(0.0, np.diag(covariance)))
     return errors, float(len(place) - 1)

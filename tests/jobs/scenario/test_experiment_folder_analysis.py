@@ -164,6 +164,7 @@ def test_an_analysis_is_saved_as_a_table_and_documents(folder: Path) -> None:
         "patterns.json",
         "comparisons.json",
         "effects.json",
+        "tests.json",
     }
     with written[0].open(encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == 9

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pandas
 
     from proctor.stats.differences import Difference
+    from proctor.stats.factorial import FactorialTests
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
 LARGEST = 1e150
@@ -317,7 +318,7 @@ class BatchAnalyzer:
         if not (self.folder / "runs").is_dir():
             raise UsageError(f"{self.folder} holds no runs\nGive the folder of an experiment.")
         self._study = read_study(self.folder)
-        for computed in ("_pairs", "level_contrasts"):
+        for computed in ("_pairs", "level_contrasts", "tests"):
             self.__dict__.pop(computed, None)
         return list(self._study.runs)
 
@@ -391,58 +392,77 @@ class BatchAnalyzer:
         """Levels of factors against the others, in the success rate and every metric: one family."""
         return experiment.level_contrasts(self.study, self.metrics)
 
+    @cached_property
+    def tests(self) -> "FactorialTests":
+        """Analyses of variance, contrasts of levels, odds ratios, and tests of labels."""
+        # Late: it loads numpy.
+        from proctor.stats.factorial import factorial_tests
+
+        return factorial_tests(self.study, self.metrics)
+
     def factor_effects(self, metric_name: str) -> list[dict[str, Any]]:
         """Variance of a metric explained by each factor, and by interactions of two."""
-        # Late: it loads numpy.
-        from proctor.stats.classical import factor_test
+        from proctor.stats.factorial import metric_anova
 
         runs, levels = self.study.measured(metric_name), self.study.levels
         if len(runs) < 3 or not levels:
             return []
-        values = [run.metrics[metric_name] for run in runs]
-        coded = {factor: self._coded(runs, factor, names) for factor, names in levels.items()}
-        everything = _joined(list(coded.values()), len(runs))
-        shares = {
-            factor: factor_test(
-                values,
-                _joined([coded[other] for other in coded if other != factor], len(runs)),
-                coded[factor],
-            )
-            for factor in coded
-        }
-        pairs = list(combinations(coded, 2))
-        for first, second in pairs:
-            rows = zip(coded[first], coded[second], strict=True)
-            product = [[a * b for a in one for b in other] for one, other in rows]
-            shares[f"{first} × {second}"] = factor_test(values, everything, product)
         effects = []
-        for name, share in shares.items():
+        # Metrics without tests still have shares.
+        for row in self.tests.anova.get(metric_name) or metric_anova(self.study, metric_name):
+            is_factor, is_tested = row.source in levels, metric_name in self.tests.anova
+            if not is_factor and " × " not in row.source:
+                continue
             contrasts = [
-                each for each in self.level_contrasts if (each.metric, each.factor) == (metric_name, name)
+                each
+                for each in self.level_contrasts
+                if (each.metric, each.factor) == (metric_name, row.source)
             ]
-            if name in levels:
+            p, corrected = (row.p, row.p_corrected) if is_tested else (None, None)
+            is_clear = corrected is not None and corrected < 0.05
+            if is_factor:
                 # The p of a factor is that of its levels, so that the two agree.
                 tested = [each.difference for each in contrasts if not each.left_out]
                 p = min((each.p * len(contrasts) for each in tested if each.p is not None), default=None)
                 adjusted = [each.p_adjusted for each in tested if each.p_adjusted is not None]
                 corrected, is_clear = min(adjusted, default=None), any(each.is_clear for each in contrasts)
-            else:
-                p = None if experiment.never_differs(self.study, metric_name) else share.p
-                corrected = None if p is None else p * len(pairs)
-                is_clear = corrected is not None and corrected < 0.05
             effects.append(
                 {
-                    "factor": name,
-                    **asdict(share),
+                    "factor": row.source,
                     "p": None if p is None else min(1.0, p),
+                    "explained": row.explained,
+                    "freedom": row.df,
                     "p_corrected": None if corrected is None else min(1.0, corrected),
                     "n": len(runs),
-                    "test": "its levels" if name in levels else "F test",
+                    "test": "its levels" if is_factor else "F test",
                     "is_significant": is_clear,
                     "note": "; ".join(dict.fromkeys(each.left_out for each in contrasts if each.left_out)),
                 }
             )
         return effects
+
+    def test_tables(self) -> dict[str, Any]:
+        """The tests as plain data: by metric its analysis of variance, contrasts of levels, and odds ratios;
+        of categorical metrics, how they go with each factor."""
+        tests = self.tests
+        return {
+            "metrics": {
+                metric or "success": {
+                    "anova": [asdict(row) for row in tests.anova.get(metric, ())],
+                    "contrasts": [
+                        {"against": each.against or None, **experiment.statement(each)}
+                        for each in tests.contrasts
+                        if each.metric == metric
+                    ],
+                    "model": asdict(tests.odds[metric]) if metric in tests.odds else None,
+                }
+                for metric in ("", *self.metrics)
+            },
+            "categories": {
+                name: {factor: asdict(each) for factor, each in by_factor.items()}
+                for name, by_factor in tests.associations.items()
+            },
+        }
 
     def identify_patterns(self) -> dict[str, Any]:
         """Factors associated with success and failure, and the limits of the analysis."""
@@ -528,6 +548,7 @@ class BatchAnalyzer:
             "patterns.json": self.identify_patterns(),
             "comparisons.json": {name: self.compare_pairs(name) for name in self.metrics},
             "effects.json": {name: self.factor_effects(name) for name in self.metrics},
+            "tests.json": self.test_tables(),
         }
 
     def run_rows(self) -> list[dict[str, Any]]:
@@ -639,10 +660,8 @@ class BatchAnalyzer:
             [runs[n].metrics[metric] for n in numbers]
             for runs, numbers in zip((first, second), chosen, strict=True)
         ]
-        return difference(values[1], values[0], lo=lo, hi=hi, paired=is_paired)
-
-    def _coded(self, runs: Sequence[RunData], factor: str, levels: Sequence[str]) -> list[list[float]]:
-        return [[float(self.study.level(run, factor) == level) for level in levels[1:]] for run in runs]
+        permuted = experiment.is_rating(self.study, metric)
+        return difference(values[1], values[0], lo=lo, hi=hi, paired=is_paired, permuted=permuted)
 
     def _cost_efficiency(self) -> list[dict[str, Any]]:
         """The cost of a completed run of each variation, failures included, with Fieller's interval."""
@@ -673,10 +692,6 @@ def _label_counts(runs: Sequence[RunData]) -> dict[str, dict[str, int]]:
             counts = by_outcome.setdefault(name, {})
             counts[label] = counts.get(label, 0) + 1
     return by_outcome
-
-
-def _joined(parts: Sequence[Sequence[Sequence[float]]], rows: int) -> list[list[float]]:
-    return [[value for part in parts for value in part[row]] for row in range(rows)]
 
 
 def analysis_folder(folder: Path, metric: str) -> Path:
@@ -712,18 +727,55 @@ def experiment_text(document: Mapping[str, Any]) -> str:
         pairs = document["comparisons"].get(name, ())
         for pair in pairs[:LISTED_PAIRS]:
             first, second = pair["descriptions"]
-            p = chance(pair["p_corrected"])
-            p_value = f"p {p}" if p.startswith("<") else f"p = {p}"
-            lines.append(
-                f"  {first} − {second}: {figure(pair['value'])} ({p_value}, corrected; {pair['test']})"
-            )
+            corrected = pair["p_corrected"]
+            p_value = "not tested" if corrected is None else f"{p_text(corrected)}, corrected"
+            lines.append(f"  {first} − {second}: {figure(pair['value'])} ({p_value}; {pair['test']})")
         if len(pairs) > LISTED_PAIRS:
             lines.append(f"  … and {len(pairs) - LISTED_PAIRS} more in comparisons.json")
+        lines += _anova_lines(document["tests"]["metrics"][name]["anova"])
+    for name, by_factor in document["tests"]["categories"].items():
+        lines += [f"{name}: {association_text(factor, each)}" for factor, each in by_factor.items()]
     statements = [*patterns["success_factors"], *patterns["failure_modes"], *patterns["metric_effects"]]
     lines += [each["statement"] for each in statements[:LISTED_STATEMENTS]]
     if len(statements) > LISTED_STATEMENTS:
         lines.append(f"… and {len(statements) - LISTED_STATEMENTS} more in patterns.json")
     return "\n".join([*lines, *patterns["notes"]])
+
+
+def _anova_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The tests of an analysis of variance, a line for each factor and interaction."""
+    tested = [row for row in rows if row["p_corrected"] is not None]
+    lines = [
+        f"  {row['source']}: F({row['df']}, {row['df_error']}) = {figure(row['f'])}, "
+        f"{p_text(row['p_corrected'])}, corrected; partial η² {row['partial_eta_squared']:.2f} "
+        f"(90% CI {row['low']:.2f} to {row['high']:.2f})"
+        for row in tested[:LISTED_PAIRS]
+    ]
+    more = len(tested) - LISTED_PAIRS
+    return [*lines, f"  … and {more} more in tests.json"] if more > 0 else lines
+
+
+def association_text(factor: str, row: Mapping[str, Any]) -> str:
+    """How a categorical metric goes with a factor, in one line."""
+    if row["p"] is None:
+        return f"{factor}: {row['note']}"
+    low, high = row["low"], row["high"]
+    return (
+        f"{factor}: Cramér's V {row['cramers_v']:.2f} (95% CI {low:.2f} to {high:.2f}), "
+        f"{p_text(row['p_corrected'])}, corrected; {row['test']}, n = {row['n']}"
+    )
+
+
+def p_text(p: float) -> str:
+    """`p = 0.012` or `p < 0.001`."""
+    text = chance(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def around_g(row: Mapping[str, Any]) -> str:
+    """Hedges g with its interval; a dash: none."""
+    low, high = row["hedges_g_interval"]
+    return "–" if row["hedges_g"] is None else f"{row['hedges_g']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def around(row: Mapping[str, Any]) -> str:

@@ -22,7 +22,13 @@ from proctor.document import (
     table,
 )
 from proctor.formatting import chance, figure, interval, percent, plural, short, usd, whole
-from proctor.jobs.scenario.analysis import BatchAnalyzer, around, cost_limits
+from proctor.jobs.scenario.analysis import (
+    BatchAnalyzer,
+    around,
+    around_g,
+    association_text,
+    cost_limits,
+)
 from proctor.report.charts import Bar, Point, scatter
 from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
 from proctor.report.render import document_html, method_text, report_files, sample_text, write_pages
@@ -75,6 +81,8 @@ def report_document(analyzer: BatchAnalyzer) -> Document:
             *_metrics_table(metrics),
             _variations_table(variations),
             *(_metric(name, analyzer, documents, plots.get(name, ())) for name in metrics),
+            *_success_tests(documents["tests.json"]["metrics"]["success"]),
+            *(_category(name, each) for name, each in documents["tests.json"]["categories"].items() if each),
             *_cost_table(patterns["cost_efficiency"], study.descriptions),
             _patterns(patterns),
         ],
@@ -173,6 +181,7 @@ def _metric(
             around(test),
             chance(test["p_corrected"]),
             _test(test),
+            around_g(test),
             test["note"],
         )
         for test in tested
@@ -187,9 +196,92 @@ def _metric(
             table([*numeric("No."), "Variation", *numeric("Mean", "n")], ranked if len(ranked) > 1 else ()),
             table(["Comparison", *change, "Test", *power, NOTE], compared),
             table(["Factor", *numeric("Variance explained", "p (Bonferroni)"), "Test", NOTE], factors),
-            table(["Level", *change, "Test", NOTE], levels, caption=about),
+            table(["Level", *change, "Test", *numeric(G), NOTE], levels, caption=about),
+            *_test_sections(documents["tests.json"]["metrics"][name]),
         ],
     )
+
+
+G = "Hedges g (95% CI)"
+
+
+def _test_sections(tests: Mapping[str, Any]) -> list[Section]:
+    """The analysis of variance, contrasts of levels, and odds ratios of one metric."""
+    variance = [
+        (
+            row["source"],
+            figure(row["sum_of_squares"]),
+            f"{row['df']}, {row['df_error']}" if row["df_error"] else row["df"],
+            figure(row["f"]),
+            chance(row["p"]),
+            chance(row["p_corrected"]),
+            _eta(row),
+            f"{row['rank_test']}: {chance(row['rank_p'])}" if row["rank_p"] is not None else "–",
+            row["note"] or ("" if row["error"] in ("", "residual") else f"error: {row['error']}"),
+        )
+        for row in tests["anova"]
+    ]
+    contrasts = [
+        (
+            f"{each['factor']}: {each['level']}" + (f" − {each['against']}" if each["against"] else ""),
+            figure(each["value"]),
+            around(each),
+            chance(each["p_corrected"]),
+            _test(each),
+            around_g(each),
+            each["note"],
+        )
+        for each in tests["contrasts"]
+    ]
+    model = tests["model"] or {"ratios": (), "method": ""}
+    odds = [
+        (
+            f"{each['factor']}: {each['level']} against {each['baseline']}",
+            figure(each["value"]),
+            around(each),
+            chance(each["p"]),
+            chance(each["p_corrected"]),
+            each["note"],
+        )
+        for each in model["ratios"]
+    ]
+    titles = ("Sum of squares", "df", "F", "p", "p (Bonferroni)", "Partial η² (90% CI)")
+    change = numeric("Difference", "95% CI", "p (Bonferroni)")
+    ratio = numeric("Odds ratio", "95% CI", "p", "p (Bonferroni)")
+    return [
+        table(
+            ["Source", *numeric(*titles), "Rank test", NOTE],
+            variance,
+            caption="Type II sums of squares, seeds as blocks. The second df is that of the error.",
+        ),
+        table(["Contrast", *change, "Test", *numeric(G), NOTE], contrasts),
+        table(
+            ["Effect", *ratio, NOTE], odds, caption=f"{model['method'].capitalize()}, without interactions."
+        ),
+    ]
+
+
+def _eta(row: Mapping[str, Any]) -> str:
+    if row["partial_eta_squared"] is None:
+        return "–"
+    return f"{row['partial_eta_squared']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+
+
+def _category(name: str, by_factor: Mapping[str, Any]) -> Details:
+    """How often each label of a categorical metric occurs at each level of each factor."""
+    sections = list[Section]()
+    for factor, each in by_factor.items():
+        labels = list(dict.fromkeys(label for counts in each["counts"].values() for label in counts))
+        rows = [
+            (level, *(counts.get(label, 0) for label in labels)) for level, counts in each["counts"].items()
+        ]
+        sections.append(table([factor, *numeric(*labels)], rows, caption=association_text(factor, each)))
+    return Details(title=name, sections=sections)
+
+
+def _success_tests(tests: Mapping[str, Any]) -> list[Section]:
+    sections = _test_sections(tests)
+    return [Details(title="Success rate", sections=sections)] if tests["contrasts"] or tests["model"] else []
 
 
 def _test(test: Mapping[str, Any]) -> str:
@@ -218,8 +310,8 @@ def _cost_table(rows: Sequence[Mapping[str, Any]], descriptions: Mapping[int, st
 
 FAMILY = (
     "{comparisons} of levels are corrected together (Bonferroni): each interval, p, and verdict allows for "
-    "all of them. The comparisons of variations above are a family of their own: a false finding in either "
-    "may be twice as likely as in one."
+    "all of them. Comparisons of variations, F tests, contrasts of levels, odds ratios, and tests of labels "
+    "are families of their own: each has a false finding in at most 5% of studies without effects."
 )
 
 
@@ -572,13 +664,38 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
         else "",
         _interval_sentence(analyzer),
         _comparison_sentence(analyzer) if factors else "",
-        "Interactions of two factors were tested with F tests of linear models." if len(factors) > 1 else "",
+        _tests_sentence(analyzer) if factors else "",
         f"The runs used mock models ({', '.join(study.stand_ins)}): they say nothing about real ones."
         if study.stand_ins
         else "",
         f"Runs and analysis: Proctor {__version__}.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _tests_sentence(analyzer: "BatchAnalyzer") -> str:
+    """Which models the tables of tests are of."""
+    tests = analyzer.tests
+    rows = [row for table in tests.anova.values() for row in table]
+    blocks = " with seeds as blocks" if any(row.source == "seed" for row in rows) else ""
+    ranked = list(dict.fromkeys(row.rank_test for row in rows if row.rank_p is not None))
+    methods = list(dict.fromkeys(model.method for model in tests.odds.values()))
+    parts = [
+        f"Factors and interactions of two were tested with analyses of variance{blocks} (type II; partial "
+        f"eta squared with 90% CI{'; rank tests: ' + ', '.join(ranked) if ranked else ''})"
+        if rows
+        else "",
+        f"odds ratios are from {' and '.join(methods)}" if methods else "",
+        "categorical metrics were tested by permutation of Pearson's chi-squared"
+        if any(tests.associations.values())
+        else "",
+    ]
+    text = "; ".join(part for part in parts if part)
+    return (
+        f"{text[0].upper()}{text[1:]}; each of these is Bonferroni-corrected over all metrics."
+        if text
+        else ""
+    )
 
 
 def _comparison_sentence(analyzer: "BatchAnalyzer") -> str:

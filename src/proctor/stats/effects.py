@@ -17,6 +17,7 @@ from scipy import special
 
 from proctor.stats.classical import residual_squares
 from proctor.stats.intervals import FEWEST_TASKS
+from proctor.stats.permutation import PERMUTATIONS, sign_flip
 from proctor.stats.samples import FloatArray, IntArray, f_tail
 
 POOLED = 0.25
@@ -25,10 +26,9 @@ ETA_LEVEL = 0.9
 """Level of the interval of a partial eta squared: it excludes 0 exactly where the F test has p < 0.05."""
 MOST_COLUMNS = 600
 """Columns of a linear model; terms that would need more are not part of it."""
-MOST_FLIPPED = 16
-"""Differences other than 0 up to which all their signs are enumerated."""
-PERMUTATIONS = 9_999
 RESIDUAL, BLOCK = "residual", "seed"
+BATCH = 500
+"""Permutations of labels that are drawn together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +247,7 @@ def _product(first: FloatArray, second: FloatArray) -> FloatArray:
     return columns
 
 
-# Rank and permutation tests.
+# Rank tests.
 
 
 def ranks(values: Sequence[float]) -> FloatArray:
@@ -257,47 +257,6 @@ def ranks(values: Sequence[float]) -> FloatArray:
     ends = np.cumsum(counts)
     result: FloatArray = (ends - (counts - 1) / 2)[inverse]
     return result
-
-
-def sign_flip(differences: Sequence[float]) -> float:
-    """Two-sided p of paired differences: how often random signs move their sum as far from 0.
-
-    Exact up to 16 differences other than 0, else from seeded draws.
-
-    >>> sign_flip([1, 2, 3, 4, 5, 6])
-    0.03125
-    """
-    changes = np.asarray(differences, dtype=np.float64)
-    changes = changes[np.abs(changes) > 1e-9 * float(np.abs(changes).max(initial=0.0))]
-    if not len(changes):
-        return 1.0
-    observed = abs(float(changes.sum())) * (1 - 1e-9)
-    if len(changes) <= MOST_FLIPPED:
-        sums = np.zeros(1)
-        for change in changes:
-            sums = np.concatenate([sums + change, sums - change])
-        return float((np.abs(sums) >= observed).mean())
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(PERMUTATIONS, len(changes)))
-    return float((1 + (np.abs(signs @ changes) >= observed).sum()) / (PERMUTATIONS + 1))
-
-
-def shuffled(a: Sequence[float], b: Sequence[float]) -> float:
-    """Two-sided p of two independent samples: how often a random division moves their means as far apart.
-
-    >>> round(shuffled([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]), 3)
-    0.002
-    """
-    values = np.concatenate([np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)])
-    values = values - values.mean()
-    if not float(np.ptp(values)):
-        return 1.0
-    observed = abs(float(values[: len(a)].sum())) * (1 - 1e-9)
-    if math.comb(len(values), len(a)) <= PERMUTATIONS:
-        sums = np.array([values[list(chosen)].sum() for chosen in combinations(range(len(values)), len(a))])
-        return float((np.abs(sums) >= observed).mean())
-    rng = np.random.default_rng(0)
-    drawn = rng.permuted(np.broadcast_to(values, (PERMUTATIONS, len(values))), axis=1)[:, : len(a)]
-    return float((1 + (np.abs(drawn.sum(axis=1)) >= observed).sum()) / (PERMUTATIONS + 1))
 
 
 def signed_rank(differences: Sequence[float]) -> float:
@@ -421,13 +380,20 @@ def association(
         return replace(result, note="all labels are equal" if width < 2 else "one level")
     # Blocks in which nothing can be exchanged say nothing.
     groups = _codes(blocks) if blocks is not None else np.zeros(len(rows), dtype=np.int64)
-    observed = _chi_squared(rows, columns, height, width)
-    rng, reached = np.random.default_rng(0), 0
     order = np.argsort(groups, kind="stable")
-    rows, columns, groups = rows[order], columns[order], groups[order]
-    for _ in range(PERMUTATIONS):
-        shuffle = np.lexsort((rng.random(len(rows)), groups))
-        reached += _chi_squared(rows, columns[shuffle], height, width) >= observed * (1 - 1e-9)
+    groups = groups[order]
+    table = np.bincount(rows * width + columns, minlength=height * width).reshape(height, width)
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / len(rows)
+    observed = float(((table - expected) ** 2 / expected).sum())
+    rng, reached = np.random.default_rng(0), 0
+    for first in range(0, PERMUTATIONS, BATCH):
+        draws = min(BATCH, PERMUTATIONS - first)
+        # Sorting within blocks by random numbers: labels change places in their block.
+        shuffle = np.argsort(rng.random((draws, len(rows))) + groups, axis=1)
+        cells = rows[order] * width + columns[order][shuffle] + height * width * np.arange(draws)[:, None]
+        tables = np.bincount(cells.ravel(), minlength=draws * height * width).reshape(draws, height, width)
+        statistics = ((tables - expected) ** 2 / expected).sum(axis=(1, 2))
+        reached += int((statistics >= observed * (1 - 1e-9)).sum())
     size = len(labels) * (min(height, width) - 1)
     freedom = (height - 1) * (width - 1)
     low, high = (math.sqrt(_noncentral(observed, freedom, share) / size) for share in (0.975, 0.025))
@@ -445,12 +411,6 @@ def association(
 def _codes(values: Sequence[Hashable]) -> IntArray:
     place: dict[Hashable, int] = {}
     return np.array([place.setdefault(value, len(place)) for value in values], dtype=np.int64)
-
-
-def _chi_squared(rows: IntArray, columns: IntArray, height: int, width: int) -> float:
-    table = np.bincount(rows * width + columns, minlength=height * width).reshape(height, width)
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / len(rows)
-    return float(((table - expected) ** 2 / expected).sum())
 
 
 def _noncentral(statistic: float, df: int, share: float) -> float:

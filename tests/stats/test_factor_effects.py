@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from proctor.stats.anova import (
+from proctor.stats.effects import (
     anova,
     eta_interval,
     friedman,
