@@ -84,7 +84,7 @@ def test_the_rests_of_cut_names_are_those_of_their_own_rows_on_every_page(tmp_pa
 def test_names_of_tasks_that_agree_have_the_part_that_differs_or_a_number() -> None:
     assert distinct_labels([], []) == ()
     assert distinct_labels(["a", "a"], ["", ""]) == ("a", "a"), "they are not cut"
-    assert distinct_labels(["a", "b"], [" x", " x"]) == ("a", "b")
+    assert distinct_labels(["a", "b"], [" x", " x"]) == ("a…", "b…")
     assert distinct_labels(["a"] * 3, [" x y", " x z", " x y"]) == ("a … y", "a … z", "a … y (2)")
     assert distinct_labels(["a", "a"], ["bc d", "bc"]) == ("a … bc d", "a … bc")
     assert distinct_labels(["a", "a"], [" x ", " x y"]) == ("a", "a … y")

@@ -181,10 +181,14 @@ def test_long_answers_are_whole_and_control_characters_stay_in_a_prompt(served, 
     page = open_page(f"{served.url}/playground")
     page.get_by_label("Prompt", exact=True).fill("one\x7ftwo\x85")
     page.get_by_label("Models, comma-separated").fill("scripted/long")
+    # Without a budget, and at prices of its own.
+    page.get_by_label("Budget (USD)").fill("")
+    page.get_by_label("Output price").fill("5")
     page.keyboard.press("Control+Enter")
     page.get_by_text("completed ·").wait_for()
     expect(page.get_by_role("group", name="Answer of scripted/long")).to_have_text(answer)
     (run,) = served.get("/api/runs").json["runs"]
+    assert run["budgetUsd"] is None and run["costUsd"] > 0
     assert served.get(f"/api/runs/{run['runId']}/items").json["items"][0]["prompt"] == "one\x7ftwo\x85"
 
 

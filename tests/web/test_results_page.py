@@ -9,7 +9,7 @@ import pytest
 from looks import PHONE, WINDOW, sideways
 from playwright.sync_api import expect
 from stocked_judgments import ended
-from stocked_runs import add_duel, stock
+from stocked_runs import add_duel, duel, finish, stock
 
 from proctor.testing import eventually
 from waiting import TIME_LIMIT_SECONDS
@@ -48,6 +48,24 @@ def stocked(shared):
     }
     add_duel(store, "live", 60, lambda _, item: item.model == "dear/model", finished=30, **live)
     return shared
+
+
+def test_the_focus_stays_where_it_is_while_results_change(served, site, open_page):
+    live = {
+        "status": "running",
+        "finishedAt": None,
+        "owner": "me",
+        "heartbeatAt": "2099-01-01T00:00:00+00:00",
+    }
+    add_duel(site.context.store, "moves", 60, lambda _, item: item.model == "dear/model", finished=20, **live)
+    page = open_page(f"{served.url}/runs/moves")
+    table = page.get_by_role("region", name="By model", exact=True)
+    link = table.get_by_role("link", name="dear/model", exact=True)
+    link.focus()
+    # The other model is ahead now: the rows change their places.
+    finish(site.context.store, "moves", duel(60)[40:], lambda _, item: item.model != "dear/model")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("cheap/model")
+    expect(link).to_be_focused()
 
 
 def test_results_come_first_and_every_figure_opens_its_items(stocked, open_page):

@@ -68,6 +68,7 @@ def test_pages_offer_what_the_role_may_do(proctor, serve, open_page):
         page.goto("about:blank")
         page.context.clear_cookies()
         page.goto(f"{served.url}/?token=the-token-of-role-{role}")
+        page.get_by_role("button", name="Actions of talk").click()
         expect(page.get_by_role("link", name="View talk")).to_be_visible()
         on_list = {
             name

@@ -260,8 +260,8 @@ class Results:
 def distinct_labels(labels: Sequence[str], rests: Sequence[str]) -> tuple[str, ...]:
     """Labels that are cut and agree, each with the part of its rest by which it differs, or else a number.
 
-    >>> distinct_labels(["Fix", "Fix", "Add"], [" the slow test", " the slow build", ""])
-    ('Fix … test', 'Fix … build', 'Add')
+    >>> distinct_labels(["Fix", "Fix", "Add", "Mend"], [" the slow test", " the slow build", "", " all"])
+    ('Fix … test', 'Fix … build', 'Add', 'Mend…')
     """
     alike: dict[str, list[int]] = {}
     for index, (label, rest) in enumerate(zip(labels, rests, strict=True)):
@@ -270,6 +270,7 @@ def distinct_labels(labels: Sequence[str], rests: Sequence[str]) -> tuple[str, .
     named = list(labels)
     for places in alike.values():
         if len(places) < 2:
+            named[places[0]] += "…"
             continue
         first, last = (choose(rests[place] for place in places) for choose in (min, max))
         shared = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))

@@ -10,7 +10,7 @@ export { byId, debounced, el, go, remember, remembered, svg, urlOf } from "./dom
 export * as format from "./format.js";
 export { onConnection, watch } from "./live.js";
 export { since } from "./time.js";
-export { badge, ProgressBar, RUN_STATUSES, STATUSES, tally, words } from "./status.js";
+export { badge, ProgressBar, RUN_STATUSES, STATUSES, words } from "./status.js";
 export { DataTable } from "./table.js";
 
 const menu = byId("menu-button");

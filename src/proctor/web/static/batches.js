@@ -1,6 +1,6 @@
 // The list of runs: one page from the API, updated over the live channel.
 
-import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, tally, toast, urlOf, watch } from "./app.js";
+import { api, attempt, badge, byId, confirmed, DataTable, debounced, el, format, go, ProgressBar, query, toast, urlOf, watch } from "./app.js";
 import { announce } from "./notify.js";
 import { deleteRun, doneWords } from "./run_actions.js";
 import { breakable } from "./texts.js";
@@ -15,6 +15,8 @@ const filters = {
   offset: Number(address.get("offset")) || 0,
 };
 const statuses = new Map();
+/** Selected runs, by ID. */
+const selected = new Map();
 let latestRequest = 0;
 let shownRequest = 0;
 
@@ -23,8 +25,9 @@ const table = new DataTable({
   rowKey: (run) => run.runId,
   open: (run) => go(`/runs/${encodeURIComponent(run.runId)}`),
   columns: [
+    { key: "select", title: el("span", { class: "unseen" }, "Select"), class: "col-select", cell: selectCell },
     { key: "run", title: "Run", class: "col-name", cell: nameCell },
-    { key: "status", title: "Status", class: "col-status", cell: (run) => badge(run.status, run.reason) },
+    { key: "status", title: "Status", class: "col-status", cell: statusCell },
     { key: "progress", title: "Progress", class: "col-progress", cell: progressCell },
     { key: "rate", title: "Success", numeric: true, class: "col-rate", cell: rateCell },
     { key: "cost", title: "Cost", numeric: true, class: "col-cost", cell: costCell },
@@ -47,12 +50,31 @@ function planOf({ planPath }) {
   return el("span", { class: "soft plan-path", title: planPath }, el("span", {}, planPath.slice(0, end)), el("span", {}, planPath.slice(end)));
 }
 
+function selectCell(run) {
+  if (selected.has(run.runId)) selected.set(run.runId, run);
+  const choose = ({ target }) => {
+    if (target.checked) selected.set(run.runId, run);
+    else selected.delete(run.runId);
+    showSelection();
+  };
+  return el("input", { type: "checkbox", "aria-label": `Select ${run.runId}`, checked: selected.has(run.runId), dataset: { action: "Select" }, onchange: choose });
+}
+
+/** The status with its outcome: a completed run may have failed. */
+function statusCell(run) {
+  const { success = 0, fail = 0, timeout = 0, error = 0 } = run.counts;
+  const errors = error - run.abortedCount;
+  const parts = [fail + timeout ? `${format.number(fail + timeout)} failed` : "", errors > 0 ? format.plural(errors, "error") : ""].filter(Boolean);
+  const shown = badge(run.status, run.reason);
+  if (run.status === "completed" && parts.length) shown.className = `status s-${success ? "timeout" : "fail"}`;
+  return el("span", { class: "run-status" }, shown, parts.length ? el("span", { class: "soft" }, `, ${parts.join(", ")}`) : null);
+}
+
 function progressCell(run) {
   const bar = new ProgressBar();
   bar.setAttribute("aria-label", `Progress of ${run.runId}`);
   bar.update(run.counts);
-  const done = el("span", {}, doneWords(run));
-  return el("div", { class: "progress-cell" }, bar, el("div", { class: "line" }, done, tally(run.counts)));
+  return el("div", { class: "progress-cell" }, bar, el("span", { class: "soft small figures" }, doneWords(run)));
 }
 
 /** Of checked items. On a phone, where heads are hidden, with its unit. */
@@ -67,28 +89,61 @@ function costCell(run) {
 }
 
 function actionsCell(run) {
-  const button = (name, action, needs) =>
-    el("button", { type: "button", class: "quiet compact", "aria-label": `${name} ${run.runId}`, dataset: { action: name, needs }, onclick: (event) => action(run, event.currentTarget) }, name);
-  const view = el("a", { class: "button quiet compact", href: `/runs/${encodeURIComponent(run.runId)}`, "aria-label": `View ${run.runId}`, dataset: { action: "View" } }, "View");
-  const report = el("a", { class: "button quiet compact", href: `/api/runs/${encodeURIComponent(run.runId)}/report?format=html`, target: "_blank", rel: "noopener", "aria-label": `Report of ${run.runId}`, dataset: { action: "Report" } }, "Report");
-  const download = button("Export", exportRun, "view");
-  download.setAttribute("aria-haspopup", "true");
-  return el("span", {}, view, report, download, run.status === "running" ? button("Abort", abort, "run") : button("Delete", remove, "admin"));
+  return el("button", { type: "button", class: "quiet compact more", "aria-label": `Actions of ${run.runId}`, "aria-haspopup": "true", dataset: { action: "More" }, onclick: ({ currentTarget }) => openMenu(run, currentTarget) }, "⋯");
 }
 
-const exportMenu = el("div", { class: "menu popup", popover: "auto", "aria-label": "Export as" });
-document.body.append(exportMenu);
+const rowMenu = el("div", { class: "menu popup", popover: "auto", "aria-label": "Actions" });
+document.body.append(rowMenu);
 
 /** One menu for all rows, which are drawn anew with each update. */
-function exportRun({ runId }, button) {
-  const link = ([form, title]) => el("a", { class: "menu-item", download: "", href: `/api/runs/${encodeURIComponent(runId)}/export?format=${form}`, onclick: () => exportMenu.hidePopover() }, title);
-  exportMenu.replaceChildren(...Object.entries(FORMATS).map(link));
-  exportMenu.showPopover();
+function openMenu(run, button) {
+  const id = encodeURIComponent(run.runId);
+  const closing = { onclick: () => rowMenu.hidePopover() };
+  const link = (name, href, more = {}) => el("a", { class: "menu-item", href, "aria-label": `${name} ${run.runId}`, ...closing, ...more }, name);
+  const act = (name, action, needs) => el("button", { type: "button", class: "menu-item", "aria-label": `${name} ${run.runId}`, dataset: { needs }, onclick: () => (rowMenu.hidePopover(), action(run, button)) }, name);
+  rowMenu.replaceChildren(
+    link("View", `/runs/${id}`),
+    link("Report", `/api/runs/${id}/report?format=html`, { target: "_blank", rel: "noopener" }),
+    link("Compare", `/compare?run=${id}`),
+    link("Evaluate", `/evaluations/new?run=${id}`, { dataset: { needs: "run" } }),
+    ...Object.entries(FORMATS).map(([form, title]) => link(`Export ${title}`, `/api/runs/${id}/export?format=${form}`, { download: "" })),
+    run.status === "running" ? act("Abort", abort, "run") : act("Delete", remove, "admin"),
+  );
+  rowMenu.showPopover();
   const { bottom, right, top } = button.getBoundingClientRect();
-  const below = bottom + exportMenu.offsetHeight + 8 < innerHeight;
-  exportMenu.style.top = `${below ? bottom + 4 : top - exportMenu.offsetHeight - 4}px`;
-  exportMenu.style.left = `${Math.max(8, right - exportMenu.offsetWidth)}px`;
-  exportMenu.firstChild.focus();
+  const below = bottom + rowMenu.offsetHeight + 8 < innerHeight;
+  rowMenu.style.top = `${Math.max(8, below ? bottom + 4 : top - rowMenu.offsetHeight - 4)}px`;
+  rowMenu.style.left = `${Math.max(8, right - rowMenu.offsetWidth)}px`;
+  rowMenu.firstChild.focus();
+}
+
+/** What can be done with the selected runs. */
+function showSelection() {
+  const ids = [...selected.keys()];
+  byId("selection").hidden = !ids.length;
+  byId("selected-count").textContent = `${format.plural(ids.length, "run")} selected`;
+  byId("compare-selected").href = urlOf(`/compare${query({ run: ids })}`);
+  byId("evaluate-selected").href = urlOf(`/evaluations/new${query({ run: ids })}`);
+}
+
+function clearSelection() {
+  selected.clear();
+  for (const box of document.querySelectorAll("#list .col-select input")) box.checked = false;
+  showSelection();
+}
+
+async function deleteSelected({ currentTarget }) {
+  const runs = [...selected.values()];
+  const items = runs.reduce((sum, run) => sum + run.itemCount, 0);
+  const text = [`${format.plural(items, "item")} with all recorded data, worktrees, and session branches.`, "This cannot be undone."];
+  if (!await confirmed({ title: `Delete ${format.plural(runs.length, "run")}?`, text, action: "Delete" })) return;
+  for (const { runId } of runs) {
+    // The first that cannot be deleted, such as one that is running, says why; the others stay selected.
+    if (!await attempt(currentTarget, () => api.delete(`/api/runs/${encodeURIComponent(runId)}`))) break;
+    selected.delete(runId);
+  }
+  showSelection();
+  await load();
 }
 
 async function abort(run, button) {
@@ -217,6 +272,8 @@ function live({ changed: runs, removed }, { full }) {
   if (isNew || removed.some((id) => table.rows.has(id))) reload();
 }
 
+byId("delete-selected").addEventListener("click", deleteSelected);
+byId("clear-selected").addEventListener("click", clearSelection);
 fillTools();
 load().then(() => watch("runs", "", live));
 setInterval(() => {

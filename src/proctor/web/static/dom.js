@@ -6,8 +6,8 @@ const ROOT = document.documentElement.dataset.root || "";
 /** The address of a path of this server: `urlOf("/runs/x")`. */
 export const urlOf = (path) => ROOT + path;
 
-/** The path of the open page, as `urlOf` takes it. */
-export const here = () => location.pathname.slice(ROOT.length) + location.search;
+/** The path of the open page with its tab, as `urlOf` takes it. */
+export const here = () => location.pathname.slice(ROOT.length) + location.search + location.hash;
 
 /** Open a path of this server. */
 export const go = (path) => location.assign(urlOf(path));
@@ -52,18 +52,23 @@ export function updated(old, fresh) {
   // The policy of the page forbids to set the attribute.
   for (const { name, value } of fresh.attributes) if (name === "style") old.style.cssText = value;
     else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  const focused = old.contains(document.activeElement) ? document.activeElement : null;
   const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
   const keyed = new Map(before.filter((node) => node.dataset?.key).map((node) => [node.dataset.key, node]));
-  const children = after.map((node, place) => {
-    const match = node.dataset?.key ? keyed.get(node.dataset.key) : before[place]?.dataset?.key ? null : before[place];
+  const children = after.map((node, at) => {
+    const match = node.dataset?.key ? keyed.get(node.dataset.key) : before[at]?.dataset?.key ? null : before[at];
     return match ? updated(match, node) : node;
   });
-  for (const node of before) if (!children.includes(node)) node.remove();
-  for (const [place, node] of children.entries()) if (old.childNodes[place] !== node) old.insertBefore(node, old.childNodes[place] ?? null);
-  // An element that has moved has lost it.
-  if (focused && document.activeElement !== focused && focused.isConnected) focused.focus({ preventScroll: true });
+  place(old, children);
   return old;
+}
+
+/** Give an element these children in this order, and the focus back to what had it: an element that moves loses it. */
+export function place(parent, children) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  const kept = new Set(children);
+  for (const node of [...parent.childNodes]) if (!kept.has(node)) node.remove();
+  for (const [at, node] of children.entries()) if (parent.childNodes[at] !== node) parent.insertBefore(node, parent.childNodes[at] ?? null);
+  if (focused && document.activeElement !== focused && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
 /** The element with this ID. */

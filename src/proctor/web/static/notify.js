@@ -1,6 +1,7 @@
 // Browser notifications when a run ends, if enabled in the settings.
 
 import { go, remember, remembered } from "./dom.js";
+import { number } from "./format.js";
 
 const NAME = "proctor-notifications";
 
@@ -22,7 +23,7 @@ export async function turn(on) {
 export function announce(run) {
   if (state() !== "on") return;
   const passed = run.counts?.success ?? 0;
-  const notification = new Notification(`${run.runId}: ${run.status}`, { body: `${passed} of ${run.itemCount} succeeded`, tag: run.runId });
+  const notification = new Notification(`${run.runId}: ${run.status}`, { body: `${number(passed)} of ${number(run.itemCount)} succeeded`, tag: run.runId });
   notification.onclick = () => {
     window.focus();
     go(`/runs/${encodeURIComponent(run.runId)}`);

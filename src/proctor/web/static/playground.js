@@ -21,7 +21,10 @@ function planText() {
     ...(byId("system").value.trim() ? { system: byId("system").value } : {}),
     ...(settings ? { settings } : {}),
   };
-  const text = JSON.stringify({ concurrency: 8, budget: Number(byId("budget").value), matrix: [entry] });
+  const budget = byId("budget").value ? { budget: Number(byId("budget").value) } : {};
+  const [input, output] = ["input", "output"].map((kind) => byId(`${kind}-price`).value);
+  const declared = input || output ? { prices: Object.fromEntries(names().map((name) => [name, { input: Number(input), output: Number(output) }])) } : {};
+  const text = JSON.stringify({ concurrency: 8, ...budget, ...declared, matrix: [entry] });
   return text.replace(/[\u007f-\u009f\ufeff\ufffe\uffff]/g, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
@@ -55,7 +58,7 @@ async function load(run) {
       api.get(`/api/runs/${encodeURIComponent(run)}/items${query({ limit: 200, outcomes: true })}`),
       api.get(`/api/runs/${encodeURIComponent(run)}`),
     ]);
-    byId("status").textContent = about.status === "running" ? `${about.finishedCount} of ${format.plural(about.itemCount, "answer")}…` : `${about.status} · ${format.money(about.costUsd)}`;
+    byId("status").textContent = about.status === "running" ? `${format.number(about.finishedCount)} of ${format.plural(about.itemCount, "answer")}…` : `${about.status} · ${format.money(about.costUsd)}`;
     byId("answers").replaceChildren(...(await Promise.all(items.map(card))));
   } catch (error) {
     byId("status").textContent = visible(error.message);

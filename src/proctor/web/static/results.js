@@ -2,7 +2,7 @@
 
 import { api, byId, el, format, query } from "./app.js";
 import { chartCard, figureWords, itemsAddress } from "./charts.js";
-import { updated } from "./dom.js";
+import { place, updated } from "./dom.js";
 import { visible } from "./texts.js";
 
 const { number, plural } = format;
@@ -10,7 +10,7 @@ const PAUSE = 3000;
 /** How long results wait for the groups of failures, in milliseconds: what appears later moves what is there. */
 const FAILURES_WAIT = 400;
 const FAILURE_GROUPS = 5;
-const SIGNS = { success: "✓", fail: "✗", timeout: "⏱", error: "!" };
+const SIGNS = { success: "✓", fail: "✗", timeout: "◔", error: "!" };
 
 export class ResultsPanel {
   /** `stop(button)` stops the run. */
@@ -29,8 +29,9 @@ export class ResultsPanel {
   }
 
   /** Load again if the counts of the run have changed, at most every few seconds. */
-  update(counts) {
-    const state = JSON.stringify(counts);
+  update(counts, status) {
+    // Also when only the status has changed: the answer of a finished run is another one.
+    const state = JSON.stringify([counts, status]);
     if (state === this.seen) return;
     this.wanted = state;
     this.failed = counts.fail + counts.timeout + counts.error;
@@ -75,8 +76,8 @@ export class ResultsPanel {
     const failed = this.failures && failedOnly(this.failures);
     const failures = failed?.groups.length ? [{ kind: "failures", ...failed }] : [];
     // After the answer, its picture and its table.
-    const place = answer.sections.findIndex(({ kind }) => kind === "table") + 1 || answer.sections.filter(({ kind }) => kind === "sentence").length;
-    const sections = [...answer.sections.slice(0, place), ...failures, ...answer.sections.slice(place), ...remarks];
+    const after = answer.sections.findIndex(({ kind }) => kind === "table") + 1 || answer.sections.filter(({ kind }) => kind === "sentence").length;
+    const sections = [...answer.sections.slice(0, after), ...failures, ...answer.sections.slice(after), ...remarks];
     if (answer.choice) sections[0] = { ...sections[0], choice: answer.choice };
     const before = new Map(this.shown.map((one) => [one.key, one]));
     this.shown = sections.map((section) => {
@@ -90,7 +91,7 @@ export class ResultsPanel {
     });
     const elements = this.shown.map((one) => one.element);
     if (!elements.length) elements.push(empty(answer));
-    if (elements.length !== this.box.children.length || elements.some((element, place) => this.box.children[place] !== element)) this.box.replaceChildren(...elements);
+    place(this.box, elements);
     this.box.dataset.current = String(answer.isCurrent);
   }
 

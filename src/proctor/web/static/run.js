@@ -66,7 +66,7 @@ function showRun(next) {
   showStopWhen();
   showNotices();
   showActions();
-  results.update(run.counts);
+  results.update(run.counts, run.status);
 }
 
 function tile(value, words, title = "") {
@@ -123,7 +123,7 @@ function showPools() {
   if (box.hidden) return;
   const cells = (pool) => [
     el("td", {}, visible(pool.name)),
-    el("td", { class: "n" }, `${pool.inUse} of ${pool.limit}`),
+    el("td", { class: "n" }, `${number(pool.inUse)} of ${number(pool.limit)}`),
     el("td", { class: "n" }, number(pool.waiting)),
     el("td", { class: "n" }, pool.waitedSeconds >= 1 ? seconds(pool.waitedSeconds) : "–"),
     el("td", { class: "n" }, number(pool.rateLimited)),

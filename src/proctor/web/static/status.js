@@ -48,14 +48,3 @@ customElements.define("progress-bar", ProgressBar);
 export function words(counts) {
   return STATUSES.filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`).join(", ") || "no items";
 }
-
-/** The counts that are not 0, as small colored numbers. */
-export function tally(counts) {
-  return el(
-    "span",
-    { class: "tally" },
-    STATUSES.filter((status) => counts[status]).map((status) =>
-      el("span", { class: `t-${status}`, title: status }, number(counts[status]), el("span", { class: "unseen" }, ` ${status} `)),
-    ),
-  );
-}
