@@ -354,12 +354,19 @@ class Job:
     """The model of a plan's text, for its schema and to recognize it. None: its runs come from elsewhere and
     can be neither started nor resumed."""
     overrides: ClassVar[Any]
-    """Frozen dataclass of the settings that command line, page, HTTP and library share: `overrides_of` makes
-    it from the settings of `plan_model` that are marked as flags."""
+    """Frozen dataclass of the settings that command line, page, HTTP and library share. A job without one of
+    its own has that of the settings of `plan_model` that are marked as flags."""
     starters: ClassVar[Sequence[Starter]] = ()
     evaluates_sessions: ClassVar[bool] = False
     """Whether its items evaluate recorded sessions, to which their scores and labels then belong."""
     view: ClassVar[RunView] = RunView()
+
+    def __init_subclass__(cls) -> None:
+        if cls.plan_model and "overrides" not in vars(cls):
+            # pydantic, which this module does not need.
+            from proctor.plan.validate import overrides_of
+
+            cls.overrides = overrides_of(cls.plan_model)
 
     def recognizes(self, text: str) -> int:
         """How many top-level keys of a text only plans of this job have; 0: it is not one."""

@@ -70,7 +70,6 @@ from typing import Annotated, Any
 from proctor.context import ModelOptions
 from proctor.item import Item
 from proctor.job import Job, JobPlan, StoredPlan
-from proctor.plan.validate import overrides_of
 from proctor.plan.source import refuse
 from proctor.plan.validate import Flag, PlanModel, sections_of, Text, Texts, check_shape
 from proctor.plan.yaml_loader import read_source
@@ -103,7 +102,6 @@ class Capitals(Job):
     name = "capitals"
     title = "Capitals"
     plan_model = CapitalsFile
-    overrides = overrides_of(CapitalsFile)
 
     def read(self, source, overrides, ctx):
         read = read_source(source.text, file=source.file)

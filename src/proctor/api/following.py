@@ -9,8 +9,8 @@ from proctor.errors import Contradiction, UsageError
 from proctor.item import RUNNING
 from proctor.json_values import CamelJson
 from proctor.store.transcripts import TranscriptEvent
-from proctor.workspace import requests
-from proctor.workspace.live_output import read_live_output
+from proctor.workspace import live_session
+from proctor.workspace.live_session import read_live_output
 from proctor.workspace.worktree import session_folder
 
 MOST_EVENTS = 500
@@ -50,7 +50,7 @@ def output_so_far(ctx: RunContext, session_id: str, offset: int = 0) -> OutputSo
     text, offset = read_live_output(folder, offset)
     # Events are in the transcript.
     others = (line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("{"))
-    takes_messages = requests.takes_messages(folder)
+    takes_messages = live_session.takes_messages(folder)
     return OutputSoFar(
         text="".join(others),
         offset=offset,
@@ -70,12 +70,12 @@ def send_message(ctx: RunContext, session_id: str, text: str) -> None:
             "the message is empty\nExample: proctor attach SESSION --message 'Keep the old name'"
         )
     folder = session_folder(ctx.home, session_id)
-    if requests.takes_messages(folder) is False:
+    if live_session.takes_messages(folder) is False:
         raise Contradiction(
             f"the agent {find_session(ctx, session_id).agent} reads no messages while it works\n"
             "Stop it with `proctor attach SESSION --stop`, then use `proctor sessions continue`."
         )
-    requests.send(folder, {"message": text})
+    live_session.send(folder, {"message": text})
 
 
 def stop_session(ctx: RunContext, session_id: str) -> None:
@@ -83,7 +83,7 @@ def stop_session(ctx: RunContext, session_id: str) -> None:
 
     `session_id` is a whole ID. The agent's changes are committed to its branch. Raises `Contradiction`.
     """
-    requests.send(session_folder(ctx.home, session_id), {"stop": True})
+    live_session.send(session_folder(ctx.home, session_id), {"stop": True})
 
 
 class SessionFollower:

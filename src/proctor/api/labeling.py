@@ -16,8 +16,7 @@ from proctor.errors import NotFound
 from proctor.evaluators.rendering import turns_of
 from proctor.json_values import CamelJson
 from proctor.stats.intervals import Estimate
-from proctor.store.annotations import RATING
-from proctor.store.labeling import GivenScore, given_scores, labeled_targets, scored_evaluators
+from proctor.store.annotations import RATING, GivenScore, given_scores, labeled_targets, scored_evaluators
 
 QueueOrder = Literal["random", "unsure"]
 MOST_QUEUED = 1000

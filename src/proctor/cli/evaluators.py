@@ -1,4 +1,4 @@
-"""`proctor evaluators`: list, create, test and calibrate evaluators; save human labels."""
+"""`proctor evaluators`: list, create, test, calibrate and compare with evaluators; save human labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,24 +6,39 @@ from typing import Annotated
 
 import typer
 
+from proctor.api import evaluation as api
 from proctor.api import labels
-from proctor.api.deprecated import OLD_NAMES_OF_LABELS, with_old_names
+from proctor.api.calibration import Calibration, Estimate, Rate, calibrate_evaluator
+from proctor.api.deprecated import OLD_NAMES_OF_CALIBRATIONS, OLD_NAMES_OF_LABELS, with_old_names
 from proctor.api.evaluators import (
     EvaluatorDescription,
     describe_evaluator,
     list_evaluators,
+    mock_judge_of,
     try_evaluator,
 )
+from proctor.api.runs import flags as flags_of_job
 from proctor.cli import output
-from proctor.cli.calibrate import calibrate, note_mock_judge
-from proctor.cli.output import Json, count, money, print_json, print_next, print_note, print_table, printable
-from proctor.cli.pairwise import pairwise
-from proctor.cli.run import terminal_context
+from proctor.cli.evaluate import Texts, execute, print_estimate
+from proctor.cli.output import (
+    Json,
+    count,
+    money,
+    print_json,
+    print_next,
+    print_note,
+    print_table,
+    printable,
+    setting_options,
+    takes_options,
+)
+from proctor.cli.run import OutputOptions, terminal_context
 from proctor.context import RunContext
+from proctor.errors import UsageError
 from proctor.evaluator import Evaluator
 from proctor.evaluators.definition import new_evaluator
 from proctor.evaluators.registry import EvaluatorListing
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject, without_empty
 from proctor.score import Score
 
 evaluators_app = typer.Typer(add_completion=False)
@@ -113,7 +128,11 @@ def try_out(
     evaluator, scores = trial.evaluator, trial.scores
     if as_json:
         print_json(
-            {"evaluator": evaluator.name, "digest": evaluator.digest, "scores": list(map(_document, scores))}
+            {
+                "evaluator": evaluator.name,
+                "digest": evaluator.digest,
+                "scores": list(map(_score_document, scores)),
+            }
         )
     else:
         _print_scores(evaluator, scores)
@@ -195,12 +214,109 @@ def import_labels(
     return output.SUCCEEDED
 
 
+@evaluators_app.command()
+def calibrate(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Evaluator.")],
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV: session, target, label, value, who, dimension.")
+    ] = None,
+    labels_from_store: Annotated[
+        bool, typer.Option("--labels-from-store", help="Use the labels of the store.")
+    ] = False,
+    judge: Annotated[str, typer.Option(help="Judge model, as provider/model.")] = "",
+    votes: Annotated[int, typer.Option(min=1, help="Judge calls per target; the majority label wins.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Score each target N times to measure test–retest noise.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Without effect: intervals are computed, not drawn.")] = 0,  # noqa: ARG001
+    as_json: Json = False,
+) -> int:
+    """Measure agreement of an evaluator with human labels: kappa, alpha, confusion, bias and judge noise.
+
+    The result is stored: later evaluations with the same version show a mean corrected for its errors.
+
+    Example:  proctor evaluators calibrate Builtin.Helpfulness --labels labels.csv --judge openai/gpt-4.1
+    """
+    if (labels is None) == (not labels_from_store):
+        raise UsageError("no labels were named\nGive --labels FILE.csv or --labels-from-store.")
+    with terminal_context(context.obj) as ctx:
+        result = calibrate_evaluator(ctx, name, labels=labels, judge=judge, votes=votes, repeats=repeats)
+    if as_json:
+        print_json(with_old_names(result.document(), OLD_NAMES_OF_CALIBRATIONS))
+    else:
+        for dimension, agreement in result.dimensions.items():
+            _print_calibration(f"{result.evaluator.name} {dimension}".strip(), agreement)
+    remarks = dict.fromkeys(remark for each in result.dimensions.values() for remark in each.remarks)
+    for remark in (*result.remarks, *remarks):
+        print_note(f"note: {printable(remark)}")
+    if result.errors:
+        failed = count(len(result.errors), "judgment")
+        print_note(f"note: {failed} failed and are left out: {printable(result.errors[0], width=200)}")
+    if result.cost_usd is not None:
+        print_note(f"cost: {money(result.cost_usd)}")
+    note_mock_judge(result.evaluator)
+    return output.SOME_DID_NOT if result.errors else output.SUCCEEDED
+
+
+@evaluators_app.command()
+@takes_options("settings", setting_options(flags_of_job("evaluation")))
+def pairwise(
+    context: typer.Context,
+    *,
+    settings: JsonMap,
+    run: Annotated[Texts, typer.Option(help="Run with sessions to compare. Repeatable.")] = None,
+    service: Annotated[Texts, typer.Option(help="Compare traces of this service. Repeatable.")] = None,
+    log_group: Annotated[Texts, typer.Option(help="Compare traces received under this log group.")] = None,
+    files: Annotated[Texts, typer.Option(help="Import these files or folders, then compare them.")] = None,
+    session_id: Annotated[Texts, typer.Option(help="Only this session. Repeatable.")] = None,
+    start_time: Annotated[str, typer.Option("--start", help="Active at or after: 2026-01-31T14:00Z.")] = "",
+    end_time: Annotated[str, typer.Option("--end", help="Active before.")] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            help="What is compared: run, model, agent, service, version, prompt, a factor or attribute "
+            "(default: run)."
+        ),
+    ] = "",
+    task: Annotated[
+        str,
+        typer.Option(help="Factor or attribute that names the task (default: scenario, task or prompt)."),
+    ] = "",
+    question: Annotated[str, typer.Option(help="What the judge is asked.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count pairs and estimate the cost; start nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Compare sessions of the same tasks pair by pair, each in both orders, and rank runs or models.
+
+    A session wins if it does in both orders; otherwise the pair is a tie. The result is an evaluation:
+    `proctor resume` resumes it, and `proctor evaluate get` shows it again.
+
+    Example:  proctor evaluators pairwise --run nightly-41 --run nightly-42 --judge openai/gpt-4.1
+    """
+    flags = api.RequestFlags(
+        settings={**settings, "batch_evaluation_name": settings.get("batch_evaluation_name") or "pairwise"},
+        runs=run or (),
+        services=service or (),
+        log_groups=log_group or (),
+        files=files or (),
+        session_ids=session_id or (),
+        start=start_time,
+        end=end_time,
+        pairwise=without_empty({"by": by or "run", "task": task, "question": question}),
+    )
+    with terminal_context(context.obj) as ctx:
+        request = api.read_request(ctx, flags)
+        if dry_run:
+            return print_estimate(ctx, request, as_json=as_json)
+        evaluation = api.open_request(ctx, request)
+        return execute(ctx, evaluation, OutputOptions(as_json=as_json))
+
+
 def _author(ctx: RunContext, who: str) -> str:
     return who or ctx.settings.user_environment.get("USER", "")
-
-
-evaluators_app.command("calibrate")(calibrate)
-evaluators_app.command("pairwise")(pairwise)
 
 
 def _list(context: typer.Context, as_json: bool) -> int:
@@ -264,7 +380,7 @@ def _print_scores(evaluator: Evaluator, scores: Sequence[Score]) -> None:
         print_note(f"{count(tokens, 'token')}, {money(sum(costs) if costs else None)}")
 
 
-def _document(score: Score) -> JsonObject:
+def _score_document(score: Score) -> JsonObject:
     return {
         "level": score.level,
         "target": score.target,
@@ -280,3 +396,48 @@ def _document(score: Score) -> JsonObject:
         "outputTokens": score.output_tokens,
         "costUsd": score.cost_usd,
     }
+
+
+def note_mock_judge(evaluator: Evaluator) -> None:
+    """Print a note when the judge is a mock."""
+    if judge := mock_judge_of(evaluator):
+        print_note(f"note: {printable(judge)} is a mock model; its scores say nothing about real judges")
+
+
+def _print_calibration(title: str, calibration: Calibration) -> None:
+    counted = [count(calibration.things, "thing"), "in", count(calibration.sessions, "session") + ","]
+    print(f"{printable(title)}: {' '.join(counted)} {count(calibration.people, 'person', 'people')}")
+    rows = [
+        ("agreement", *_rate_cells(calibration.agreement)),
+        ("kappa, weighted" if calibration.weighted else "kappa", *_estimate_cells(calibration.kappa)),
+        ("alpha, humans and judge", *_estimate_cells(calibration.alpha)),
+        ("alpha, humans only", *_estimate_cells(Estimate(value=calibration.human_alpha))),
+        ("judge mean", *_estimate_cells(calibration.mean)),
+        ("bias (judge − human)", *_estimate_cells(calibration.bias)),
+        *(
+            (f"error correlation with {bias.by}", *_estimate_cells(bias.correlation))
+            for bias in calibration.leanings
+        ),
+        ("test–retest agreement", *_rate_cells(calibration.retest)),
+        ("judge noise (SD)", *_estimate_cells(Estimate(value=_square_root(calibration.noise_variance)))),
+    ]
+    print_table(("", "VALUE", "95% CI"), rows)
+    print("\nHuman labels (rows) by judge labels (columns):")
+    cells = [
+        [human, *(calibration.confusion.get((human, machine), 0) or "·" for machine in calibration.words)]
+        for human in calibration.words
+    ]
+    print_table(("", *calibration.words), cells)
+
+
+def _rate_cells(rate: Rate) -> tuple[str, str]:
+    return _estimate_cells(Estimate(value=rate.value, low=rate.low, high=rate.high))
+
+
+def _estimate_cells(estimate: Estimate) -> tuple[str, str]:
+    value = "not known" if estimate.value is None else f"{estimate.value:.3f}"
+    return value, estimate.note if estimate.low is None else f"{estimate.low:.3f} to {estimate.high:.3f}"
+
+
+def _square_root(variance: float | None) -> float | None:
+    return None if variance is None else variance**0.5

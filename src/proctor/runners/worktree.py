@@ -36,10 +36,10 @@ from proctor.processes import ProgramResult, run, undisturbed
 from proctor.processes.error_lines import error_line
 from proctor.runner import MergeRequest, MergeResult, Outcome, Services, agent_settings, seed_of
 from proctor.session import Event, Intervention, Iteration, Message, ToolCall, Workspace
-from proctor.workspace import beneath, requests
+from proctor.workspace import beneath, live_session
 from proctor.workspace.commit import Committed, commit_changes
 from proctor.workspace.folders import files_above, remove_folder
-from proctor.workspace.live_output import LiveOutput
+from proctor.workspace.live_session import LiveOutput
 from proctor.workspace.locks import file_lock
 from proctor.workspace.nested_repositories import watch_submodules
 from proctor.workspace.setup import (
@@ -253,7 +253,7 @@ async def _open_to_people(session: WorkSession, agent: Agent, assignment: Assign
         assignment.messages.put_nowait(text)
 
     folder = session.tree.place.parent
-    async with requests.followed(folder, deliver, takes_messages=agent.takes_messages):
+    async with live_session.followed(folder, deliver, takes_messages=agent.takes_messages):
         yield
     if left := assignment.messages.qsize():
         session.note(f"the agent had ended before it read the last {plural(left, 'message')}")

@@ -5,7 +5,7 @@ Ratings from 1 to 5 are labels.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -331,3 +331,61 @@ def tag_counts(read: StoreReader, run_id: str = "") -> list[TagCount]:
         counts[row["text"]] = counts.get(row["text"], 0) + row["sessions"]
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return [TagCount(text=text, sessions=sessions) for text, sessions in ordered]
+
+
+MOST_SCORES = 200_000
+"""Of one evaluator and dimension that are read, the newest sessions of evaluations first."""
+_SESSION = 'CASE WHEN x."scoredSessionId" = \'\' THEN x."sessionId" ELSE x."scoredSessionId" END'
+
+
+class GivenScore(TypedDict):
+    """A score of a target."""
+
+    session: str
+    target: str
+    level: str
+    digest: str
+    at: str | None
+    value: float | None
+    label: str
+    votes: str
+    """JSON: each of several votes."""
+
+
+def given_scores(read: StoreReader, evaluator: str, dimension: str) -> list[GivenScore]:
+    """The scores of an evaluator and dimension, oldest first; errors are left out."""
+    rows = read.rows(
+        GivenScore,
+        f'SELECT {_SESSION} AS "session", x."target", x."level", x."evaluatorDigest" AS "digest", '
+        'x."timestamp" AS "at", x."value", x."label", x."votes" FROM "scores" x '
+        'WHERE x."evaluator" = ? AND x."dimension" = ? AND x."error" = \'\' '
+        f'ORDER BY x."sessionId" DESC LIMIT {MOST_SCORES}',
+        (evaluator, dimension),
+    )
+    return sorted(rows, key=lambda row: row["at"] or "")
+
+
+def scored_evaluators(read: StoreReader) -> list[tuple[str, str]]:
+    """The evaluators and dimensions that have scores or labels, by name."""
+    pairs = read.pairs(
+        'SELECT "evaluator", "dimension" FROM "scores" GROUP BY "evaluator", "dimension" '
+        'UNION SELECT "evaluator", "dimension" FROM "labels"'
+    )
+    return sorted((str(evaluator), str(dimension)) for evaluator, dimension in pairs)
+
+
+def labeled_targets(
+    read: StoreReader, evaluator: str, dimension: str, sessions: Collection[str] | None = None
+) -> dict[tuple[str, str], set[str]]:
+    """Who has labeled each session and target."""
+    people: dict[tuple[str, str], set[str]] = {}
+    for page in [()] if sessions is None else id_pages(sessions):
+        some = f' AND "sessionId" IN ({places(page)})' if page else ""
+        for row in read.rows(
+            dict,
+            'SELECT "sessionId", "target", "who" FROM "labels" '
+            f'WHERE "evaluator" = ? AND "dimension" = ?{some}',
+            (evaluator, dimension, *page),
+        ):
+            people.setdefault((row["sessionId"], row["target"]), set()).add(row["who"])
+    return people
