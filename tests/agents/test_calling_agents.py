@@ -13,22 +13,9 @@ from proctor.errors import AgentNotStarted, RateLimited, WorkspaceError
 from proctor.session import Message
 from proctor.workspace.beneath import write_private
 
-NAMES = (
-    "claude",
-    "codex",
-    "gemini",
-    "opencode",
-    "qwen",
-    "pi",
-    "copilot",
-    "cline",
-    "aider",
-    "openhands",
-    "continue",
-    "mini-swe-agent",
-)
 TYPED = ("claude", "codex", "gemini", "opencode", "qwen")
 """Those that are given the prompt on standard input."""
+NAMES = (*TYPED, "pi", "copilot", "cline", "aider", "openhands", "continue", "mini-swe-agent")
 OPENAI = f"{ACCESS.url}/v1"
 
 
@@ -152,23 +139,17 @@ async def test_what_aider_leaves_in_the_tree_is_swept_up_unless_it_was_there(pla
     assert sorted(file.name for file in place.folder.iterdir()) == [".aider.conf.yml", "a.py"]
 
 
+KINDS = (
+    "item.completed tool_use tool.execution_complete message_end result agent_event run_result error "
+    "assistant user session"
+)
+
+
 async def test_lines_that_are_no_events_do_no_harm(place, stage, name):
     strange = ["{half", "[1]", "{}", '{"type": 3, "kind": null}', '{"type": "news"}', "null", "\x1b[1m"]
     strange += [
         json.dumps({"type": kind, "item": 1, "part": [], "data": "x", "message": 2, "event": []})
-        for kind in (
-            "item.completed",
-            "tool_use",
-            "tool.execution_complete",
-            "message_end",
-            "result",
-            "agent_event",
-            "run_result",
-            "error",
-            "assistant",
-            "user",
-            "session",
-        )
+        for kind in KINDS.split()
     ]
     stage.play(name, printed="\n".join(strange) + "\n")
     try:

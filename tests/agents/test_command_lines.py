@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_calling_agents import NAMES
 
 from proctor.agent import Access, Assignment
 from proctor.agents import find_agent
@@ -18,20 +19,6 @@ from proctor.agents._program import Conversation, ProgramRun, with_loopback
 from proctor.errors import WorkspaceError
 from recorded_files import check
 
-AGENTS = (
-    "aider",
-    "claude",
-    "cline",
-    "codex",
-    "continue",
-    "copilot",
-    "gemini",
-    "mini-swe-agent",
-    "opencode",
-    "openhands",
-    "pi",
-    "qwen",
-)
 RECORDED = Path(__file__).with_name("command_lines.txt")
 VALUES: dict[str, Any] = {"int": 7, "float": 1.5, "str": "some", "bool": True, "list[str]": ["--more"]}
 
@@ -91,7 +78,7 @@ def described(name: str, folder: Path) -> dict[str, Any]:
 
 def test_how_agents_are_called(tmp_path: Path) -> None:
     found = {}
-    for name in AGENTS:
+    for name in sorted(NAMES):
         (tmp_path / name).mkdir()
         found[name] = described(name, tmp_path / name)
     check(RECORDED, found)

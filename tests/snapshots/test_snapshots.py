@@ -101,32 +101,18 @@ def test_an_evaluation_keeps_its_ids_and_digests(desk: Desk) -> None:
     check_snapshot("evaluation", {"items": desk.items(), "scores": desk.score_digests()})
 
 
+DIALOGUE = "simulate --model openai/talker --num-runs 1 --max-turns 2 --seed 3"
+SCENARIO = "scenario run scenarios/harbour-fee --max-turns 2 --output out/scenario"
+
+
 def test_runners_keep_the_requests_they_send(desk: Desk, model_server: ModelServer) -> None:
     desk.copy("scenarios", "benchmark", "plans/*", "dialogues/*")
     members = ("actors.port.llm_model", "actors.ferry.llm_model", "world_state_model")
     commands = {
         "prompt": ("batch", "prompts.yaml"),
-        "dialogue": (
-            "simulate",
-            "--model",
-            "openai/talker",
-            "--num-runs",
-            "1",
-            "--max-turns",
-            "2",
-            "--seed",
-            "3",
-            "--output-dir",
-            "out/dialogue",
-        ),
+        "dialogue": (*DIALOGUE.split(), "--output-dir", "out/dialogue"),
         "scenario": (
-            "scenario",
-            "run",
-            "scenarios/harbour-fee",
-            "--max-turns",
-            "2",
-            "--output",
-            "out/scenario",
+            *SCENARIO.split(),
             *(f"--set={member}=openai/{member.split('.')[-2:][0]}" for member in members),
         ),
         "bench": (*BENCH[:3], "--models", "openai/worker", "--output=out/b"),

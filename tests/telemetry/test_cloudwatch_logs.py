@@ -78,18 +78,10 @@ def test_only_the_service_sessions_and_time_that_were_asked_for_are_read(logs, s
     put(logs, RUNTIME, agent_of("mine"), agent_of("theirs", service="Else.DEFAULT"), agent_of("another"))
     put(logs, RUNTIME, agent_of("old"), at=NOW - timedelta(days=2))
 
-    import_log_groups(
-        store,
-        logs,
-        LogGroupQuery(
-            names=[RUNTIME],
-            service="Calc.DEFAULT",
-            session_ids=["mine", "theirs", "old"],
-            start=NOW - timedelta(hours=1),
-            end=NOW + timedelta(hours=1),
-        ),
-        NOW,
-    )
+    hour = timedelta(hours=1)
+    asked = {"service": "Calc.DEFAULT", "session_ids": ["mine", "theirs", "old"]}
+    query = LogGroupQuery(names=[RUNTIME], start=NOW - hour, end=NOW + hour, **asked)
+    import_log_groups(store, logs, query, NOW)
 
     assert found(store) == [("mine", RUNTIME)]
 
@@ -152,20 +144,8 @@ def test_a_service_that_refuses_or_is_gone_is_told(store, error, message):
 def test_the_command_reads_a_group(logs, aws, proctor):
     put(logs, RUNTIME, agent_of("s-1"))
 
-    done = proctor(
-        "import",
-        "cloudwatch",
-        "--log-group",
-        RUNTIME,
-        "--service",
-        "Calc.DEFAULT",
-        "--region",
-        "us-east-1",
-        "--endpoint-url",
-        aws,
-        "--json",
-        environment=KEYS,
-    )
+    where = ("--service", "Calc.DEFAULT", "--region", "us-east-1", "--endpoint-url", aws)
+    done = proctor("import", "cloudwatch", "--log-group", RUNTIME, *where, "--json", environment=KEYS)
 
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["sessions"]) == 1

@@ -3,11 +3,12 @@
 import io
 
 import pytest
+from spans_by_hand import span
 
 from proctor.telemetry.dialects import google_adk
 from proctor.telemetry.exports import conventional, exported, flatten, time_of
 from proctor.telemetry.sources import rows_of_csv
-from proctor.telemetry.span import Span
+from proctor.telemetry.span import span_of
 
 SECOND = 1_000_000_000
 ID = "0123456789abcdef0123456789abcdef0123"
@@ -29,8 +30,8 @@ def observation(kind="GENERATION", **more):
 
 
 def test_an_observation_is_a_span():
-    (span,) = exported(observation(name="n", parentObservationId="p", agent="nobody"))
-    assert span == {
+    (found,) = exported(observation(name="n", parentObservationId="p", agent="nobody"))
+    assert found == {
         "traceId": "t",
         "spanId": "s",
         "parentSpanId": "p",
@@ -454,23 +455,6 @@ def test_cells_without_a_name_or_a_value_are_left_out():
     assert list(rows_of_csv(io.BytesIO(text))) == [{"trace_id": "t"}, {"trace_id": "u", "empty": "full"}]
 
 
-def span_with(scope, attributes):
-    return Span(
-        trace_id="t",
-        span_id="s",
-        parent_id="",
-        scope=scope,
-        name="n",
-        started=1,
-        ended=2,
-        has_failed=False,
-        error="",
-        attributes=attributes,
-        events=(),
-        records=(),
-    )
-
-
 @pytest.mark.parametrize(
     ("output", "result"),
     [
@@ -481,6 +465,6 @@ def span_with(scope, attributes):
 )
 def test_the_result_of_a_tool_of_google_adk(output, result):
     attributes = {"openinference.span.kind": "TOOL", "tool.name": "look", "output.value": output}
-    reading = google_adk.read(span_with(google_adk.SCOPE, attributes))
+    reading = google_adk.read(span_of(span("look", scope=google_adk.SCOPE, **attributes), []))
     assert reading is not None and reading.kind == "tool"
     assert reading.tool_result == result

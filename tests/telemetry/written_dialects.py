@@ -7,27 +7,19 @@ TOOL = {"name": "weather", "description": "Looks out of the window.", "parameter
 
 
 def genai_inline():
+    told = {
+        "gen_ai.agent.name": "Forecaster",
+        "gen_ai.system_instructions": as_json([{"type": "text", "content": "Be brief."}]),
+        "gen_ai.tool.definitions": as_json([{"type": "function", **TOOL}]),
+    }
+    model = {"provider.name": "acme", "request.model": "large", "response.model": "large-2026"}
+    used = {"input_tokens": 100, "output_tokens": 20, "cache_read.input_tokens": 60}
+    used |= {"reasoning.output_tokens": 5}
+    called = {f"gen_ai.{name}": value for name, value in model.items()}
+    called |= {f"gen_ai.usage.{name}": count for name, count in used.items()}
     return [
-        agent(
-            "Forecaster",
-            asked=ASKED,
-            answered=ANSWERED,
-            gen_ai__agent__name="Forecaster",
-            gen_ai__system_instructions=as_json([{"type": "text", "content": "Be brief."}]),
-            gen_ai__tool__definitions=as_json([{"type": "function", **TOOL}]),
-            seconds=9,
-        ),
-        chat(
-            "chat one",
-            parent="invoke_agent Forecaster",
-            at=1,
-            gen_ai__provider__name="acme",
-            gen_ai__request__model="large",
-            gen_ai__response__model="large-2026",
-            gen_ai__usage__input_tokens=100,
-            gen_ai__usage__output_tokens=20,
-            **{"gen_ai.usage.cache_read.input_tokens": 60, "gen_ai.usage.reasoning.output_tokens": 5},
-        ),
+        agent("Forecaster", asked=ASKED, answered=ANSWERED, seconds=9, **told),
+        chat("chat one", parent="invoke_agent Forecaster", at=1, **called),
         weather_tool(),
     ]
 
@@ -62,14 +54,10 @@ def genai_details_as_records():
 
 
 def genai_details_as_span_event():
+    events = details([text("user", ASKED)], [text("assistant", ANSWERED)])
     return [
         agent("Forecaster", seconds=9),
-        chat(
-            "chat one",
-            parent="invoke_agent Forecaster",
-            at=4,
-            events=details([text("user", ASKED)], [text("assistant", ANSWERED)]),
-        ),
+        chat("chat one", parent="invoke_agent Forecaster", at=4, events=events),
         weather_tool(),
     ]
 
@@ -88,39 +76,27 @@ def genai_message_records():
     ]
 
 
+IN_AGENT = {"scope": STRANDS, "parent": "invoke_agent Forecaster", "at": 3}
+
+
 def strands_split():
     """Spans in one place, their content in event records in another."""
+
+    def content_of(name, role, given, returned):
+        asked = {"messages": [{"role": role, "content": given}]}
+        answered = {"messages": [{"role": "assistant", "content": returned}]}
+        return record(name, event=STRANDS, body={"input": asked, "output": answered})
+
+    asked, answered = (
+        {"content": as_json([{"text": ASKED}])},
+        {"message": ANSWERED, "finish_reason": "end_turn"},
+    )
+    given, returned = {"content": as_json({"city": "Bonn"})}, {"message": as_json([{"text": "sunny"}])}
     return [
         agent("Forecaster", scope=STRANDS, seconds=9),
-        record(
-            "invoke_agent Forecaster",
-            event=STRANDS,
-            body={
-                "input": {"messages": [{"role": "user", "content": {"content": as_json([{"text": ASKED}])}}]},
-                "output": {
-                    "messages": [
-                        {"role": "assistant", "content": {"message": ANSWERED, "finish_reason": "end_turn"}}
-                    ]
-                },
-            },
-        ),
-        tool("weather", scope=STRANDS, parent="invoke_agent Forecaster", at=3),
-        record(
-            "execute_tool weather",
-            event=STRANDS,
-            body={
-                "input": {
-                    "messages": [
-                        {"role": "tool", "content": {"content": as_json({"city": "Bonn"}), "id": "c"}}
-                    ]
-                },
-                "output": {
-                    "messages": [
-                        {"role": "assistant", "content": {"message": as_json([{"text": "sunny"}]), "id": "c"}}
-                    ]
-                },
-            },
-        ),
+        content_of("invoke_agent Forecaster", "user", asked, answered),
+        tool("weather", **IN_AGENT),
+        content_of("execute_tool weather", "tool", given | {"id": "c"}, returned | {"id": "c"}),
     ]
 
 
@@ -128,86 +104,61 @@ def strands_parts():
     """What Strands writes under `gen_ai_latest_experimental`."""
     call = {"type": "tool_call", "name": "weather", "id": "call_1", "arguments": {"city": "Bonn"}}
     response = {"type": "tool_call_response", "id": "call_1", "response": [{"text": "sunny"}]}
+    talk = details([text("user", ASKED)], [text("assistant", ANSWERED)])
+    use = details([{"role": "tool", "parts": [call]}], [{"role": "tool", "parts": [response]}])
     return [
-        agent(
-            "Forecaster",
-            scope=STRANDS,
-            seconds=9,
-            events=details([text("user", ASKED)], [text("assistant", ANSWERED)]),
-        ),
-        tool(
-            "weather",
-            scope=STRANDS,
-            parent="invoke_agent Forecaster",
-            at=3,
-            events=details([{"role": "tool", "parts": [call]}], [{"role": "tool", "parts": [response]}]),
-        ),
+        agent("Forecaster", scope=STRANDS, seconds=9, events=talk),
+        tool("weather", events=use, **IN_AGENT),
     ]
 
 
 def claude_agent_sdk():
-    scope = "openinference.instrumentation.claude_agent_sdk"
+    def written(name, kind, given, returned, **more):
+        told = {"openinference.span.kind": kind, "input.value": given, "output.value": returned}
+        return span(name, scope="openinference.instrumentation.claude_agent_sdk", **told, **more)
+
+    query, returned = "ClaudeAgentSDK.query", as_json([{"type": "text", "text": "sunny"}])
+    used = {"parent": query, "at": 3, "tool.name": "weather"}
     return [
-        span(
-            "ClaudeAgentSDK.query",
-            scope=scope,
-            openinference__span__kind="AGENT",
-            input__value=ASKED,
-            output__value=ANSWERED,
-            seconds=9,
-        ),
-        span(
-            "weather",
-            scope=scope,
-            parent="ClaudeAgentSDK.query",
-            at=3,
-            openinference__span__kind="TOOL",
-            tool__name="weather",
-            input__value=as_json({"city": "Bonn"}),
-            output__value=as_json([{"type": "text", "text": "sunny"}]),
-        ),
+        written(query, "AGENT", ASKED, ANSWERED, seconds=9),
+        written("weather", "TOOL", as_json({"city": "Bonn"}), returned, **used),
     ]
 
 
 def vercel_ai():
     call = {"toolCallId": "call_1", "toolName": "weather", "input": as_json({"city": "Bonn"})}
+    messages = [{"role": "user", "content": [{"type": "text", "text": ASKED}]}]
+
+    def written(operation, *, at=0, parent="", seconds=1, **told):
+        named = {f"ai.{name.replace('__', '.')}": value for name, value in told.items()}
+        place = {"at": at, "parent": parent, "seconds": seconds, "ai.operationId": operation}
+        return span(operation, scope="ai", **place, **named)
+
     return [
-        span(
+        written(
             "ai.generateText",
-            scope="ai",
-            ai__operationId="ai.generateText",
-            ai__prompt=as_json({"system": "Be brief.", "messages": [{"role": "user", "content": ASKED}]}),
+            prompt=as_json({"system": "Be brief.", "messages": [{"role": "user", "content": ASKED}]}),
+            response__text=ANSWERED,
             seconds=9,
-            **{"ai.response.text": ANSWERED},
         ),
-        span(
+        written(
             "ai.generateText.doGenerate",
-            scope="ai",
+            prompt__messages=as_json(messages),
+            prompt__tools=[as_json({"type": "function", **TOOL})],
+            response__toolCalls=as_json([call]),
+            model__id="large",
+            usage__promptTokens=100,
             parent="ai.generateText",
             at=1,
-            ai__operationId="ai.generateText.doGenerate",
-            **{
-                "ai.prompt.messages": as_json(
-                    [{"role": "user", "content": [{"type": "text", "text": ASKED}]}]
-                ),
-                "ai.response.toolCalls": as_json([call]),
-                "ai.prompt.tools": [as_json({"type": "function", **TOOL})],
-                "ai.model.id": "large",
-                "ai.usage.promptTokens": 100,
-            },
         ),
-        span(
+        written(
             "ai.toolCall",
-            scope="ai",
+            toolCall__name="weather",
+            toolCall__id="call_1",
+            toolCall__args=as_json({"city": "Bonn"}),
+            toolCall__result="sunny",
             parent="ai.generateText",
             at=3,
-            ai__operationId="ai.toolCall",
-            **{
-                "ai.toolCall.name": "weather",
-                "ai.toolCall.id": "call_1",
-                "ai.toolCall.args": as_json({"city": "Bonn"}),
-                "ai.toolCall.result": "sunny",
-            },
         ),
     ]
 

@@ -293,18 +293,9 @@ def test_pages_stay_in_place_have_names_and_headings_and_no_serious_finding(visi
 
 def test_pages_stay_in_place_on_a_phone(visitor, names):
     visitor.page.set_viewport_size(PHONE)
-    for template in (
-        "/",
-        "/new",
-        "/compare?run=prompts",
-        "/models",
-        "/evaluations",
-        "/evaluations/{job}",
-        "/settings",
-        "/runs/prompts",
-        "/sessions/long#check",
-        "/compare/sessions?left=long&right=long",
-    ):
+    lists = ("/", "/new", "/models", "/evaluations", "/settings")
+    compared = ("/compare?run=prompts", "/compare/sessions?left=long&right=long")
+    for template in (*lists, *compared, "/evaluations/{job}", "/runs/prompts", "/sessions/long#check"):
         visitor.load(template.format(**names))
         visitor.check_shifts(template)
 
