@@ -162,18 +162,6 @@ def test_a_judge_is_held_against_labels_in_a_file(desk):
     assert [pair[:2] for pair in stored["pairs"]][:2] == [["s0.json", 1.0], ["s1.json", 0.0]]
 
 
-def test_labels_that_cannot_count_or_never_agree_are_told(desk):
-    rows = ["s0.json,turn-1,Yes", "s1.json,turn-1,Yess", "s2.json,turn-9,No", "s0.json,,No"]
-    (desk.folder / "labels.csv").write_text("\n".join(["session,target,label", *rows]) + "\n")
-    words = ("--labels", "labels.csv", "--judge", "scripted/judge")
-
-    done = desk("evaluators", "calibrate", "Builtin.Refusal", *words, "--json")
-
-    strange, lost = json.loads(done.stdout)["remarks"]
-    assert strange.endswith("can never say the same: Yess.") and strange in done.stderr
-    assert lost.startswith("Left out: 2 labeled targets that Builtin.Refusal does not judge")
-
-
 def test_labels_are_given_from_the_command_line_and_used_from_the_store(desk):
     (desk.folder / "plan.yaml").write_text(
         "defaults: {model: scripted/echo}\nmatrix: [{prompt: I will not.}, {prompt: Gladly.}]\n"

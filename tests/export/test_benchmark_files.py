@@ -64,6 +64,7 @@ def test_the_machine_is_described_and_only_a_mac_with_an_arm_processor_has_apple
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for system, processor in itertools.product(("Darwin", "Linux"), ("arm64", "x86_64")):
+        # White box: a machine has one system and one processor.
         monkeypatch.setattr(platform, "system", lambda system=system: system)
         monkeypatch.setattr(platform, "machine", lambda processor=processor: processor)
 

@@ -30,6 +30,7 @@ def test_a_comparison_of_large_runs_tells_how_many_items_are_read_and_comes_late
 
 
 def test_a_matrix_and_the_results_tell_how_many_items_are_read(served, site, gate, monkeypatch):
+    # White box: a run that is large would take a minute to write.
     monkeypatch.setattr("proctor.api.run_results.LARGE", 0)
     add_duel(site.context.store, "large", 30, lambda n, _: n % 2 == 0)
     done = {"read": 60, "total": 60}

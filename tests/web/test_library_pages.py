@@ -50,6 +50,7 @@ def test_what_a_plan_and_a_list_of_datasets_leave_out_is_counted(served, monkeyp
     for name in ("one", "two", "three"):
         served.post("/api/test-cases", {"prompt": name, "dataset": name})
     served.post("/api/test-cases", {"prompt": "last", "dataset": "one"})
+    # White box: the real limits are thousands of test cases.
     monkeypatch.setattr("proctor.api.test_cases.MOST_CASES", 1)
     monkeypatch.setattr("proctor.store.datasets.PAGE", 2)
 

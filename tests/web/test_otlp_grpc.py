@@ -42,6 +42,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def serve_grpc(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    # White box: every test would wait half a second for its spans.
     monkeypatch.setattr(otlp, "QUIET_SECONDS", 0.05)
     return lambda **options: serve(grpc_address=f"127.0.0.1:{free_port()}", **options)
 
@@ -110,6 +111,7 @@ def test_a_token_is_shown_in_the_metadata(serve_grpc: Any) -> None:
 def test_what_is_broken_or_too_large_is_refused_and_the_server_goes_on(
     serve_grpc: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # White box: the real limit is many megabytes.
     monkeypatch.setattr(otlp, "MOST_BODY_BYTES", 100_000)
     served = serve_grpc()
     request = ExportTraceServiceRequest()

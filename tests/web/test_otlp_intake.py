@@ -56,6 +56,7 @@ def message(*spans: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def served(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    # White box: every test would wait half a second for its spans.
     monkeypatch.setattr(otlp, "QUIET_SECONDS", 0.05)
     return serve()
 
@@ -223,6 +224,7 @@ def test_what_is_broken_or_hostile_is_refused_and_the_server_goes_on(
 def test_a_body_that_grows_without_end_is_refused(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from http.client import HTTPConnection
 
+    # White box: the real limit is many megabytes.
     monkeypatch.setattr(otlp, "MOST_BODY_BYTES", 100_000)
     connection = HTTPConnection("127.0.0.1", served.port, timeout=TIME_LIMIT_SECONDS)
     chunks = iter([b"x" * 50_000] * 20)
@@ -256,6 +258,7 @@ def test_what_cannot_be_kept_now_is_to_be_sent_again(serve: Any, monkeypatch: py
 
     refused = serve(now=locked).post("/v1/traces", message(SPAN))
     body = json.dumps(message(SPAN)).encode()
+    # White box: the real limit is many megabytes.
     monkeypatch.setattr(otlp, "MOST_BYTES_IN_FLIGHT", len(body) - 1)
     busy = serve().ask("POST", "/v1/traces", body)
     monkeypatch.setattr(otlp, "MOST_BYTES_IN_FLIGHT", len(body))

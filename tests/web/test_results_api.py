@@ -132,6 +132,7 @@ def test_results_follow_the_items_that_finish_and_tell_that_newer_ones_come(serv
 
 
 def test_results_of_a_running_run_are_a_few_seconds_old_at_most(serve, site, monkeypatch):
+    # White box: how old results may be is in seconds, and the test waits for none.
     monkeypatch.setattr("proctor.api.run_results.REFRESH_SECONDS", 600)
     add_duel(site.context.store, "grows", 20, lambda *_: True, finished=5, **UNDER_WAY)
     served = serve()
@@ -148,6 +149,7 @@ def test_a_large_run_has_counts_at_once_and_intervals_later(serve, site, monkeyp
     late = Item(runner="prompt", prompt="Task 0", model="a/late", factors={"model": "a/late"})
     add_run(site.context.store, "large", [*duel(30), late], finishedAt=timestamp(NOW))
     finish(site.context.store, "large", duel(30), lambda n, _: n % 2 == 0)
+    # White box: a run that is large would take a minute to write.
     monkeypatch.setattr("proctor.api.run_results.LARGE", 10)
     served = serve()
 

@@ -274,6 +274,7 @@ def test_the_escape_of_a_nul_is_text_like_any_other(shared):
 
 
 def test_headers_that_do_not_end_are_not_waited_for(shared, monkeypatch):
+    # White box: the real time is many seconds.
     monkeypatch.setattr(serve_command, "HEADER_SECONDS", 0.2)
 
     with socket.create_connection(("127.0.0.1", shared.port), timeout=TIME_LIMIT_SECONDS) as client:

@@ -181,6 +181,7 @@ def test_the_audit_log_begins_a_second_file_and_survives_a_line_that_was_cut_sho
     assert first == {**caller, **act, "act": act["action"], "guesses": 0}
 
     path = server.site.home / "serve" / "audit.jsonl"
+    # White box: the real limit is many megabytes.
     monkeypatch.setattr(access, "MOST_AUDIT_BYTES", path.stat().st_size)
     server.post("/api/runs/two/abort")
     assert not path.with_suffix(".1.jsonl").exists()

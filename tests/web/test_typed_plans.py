@@ -67,6 +67,7 @@ def test_a_large_plan_is_checked_like_a_small_one(shared):
 
 
 def test_a_check_without_end_is_ended(serve, proctor, monkeypatch):
+    # White box: the real time is many seconds.
     monkeypatch.setattr(plans, "VALIDATION_SECONDS", 0.5)
     # It starts another, as a validation starts git and agents.
     script = "import os, time; child = os.fork(); open(f'pid-{os.getpid()}', 'w'); time.sleep(600)"
@@ -213,6 +214,7 @@ def test_a_command_that_fails_is_told_with_its_error(serve, site, script, proble
 
 
 def test_a_run_that_has_not_started_in_time_may_still_start(serve, monkeypatch):
+    # White box: the real time is many seconds.
     monkeypatch.setattr(launch, "START_SECONDS", 0.1)
     refused = serve(command=["sh", "-c", "sleep 1"]).post("/api/runs", {"text": PROMPTS})
 
