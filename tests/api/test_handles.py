@@ -36,9 +36,8 @@ def test_items_and_sessions_are_found_by_id(library, board):
     items = list(board.items())
     one = board.item(items[0].id)
     assert (one.prompt, one.to_dict()["runId"]) == (items[0].prompt, "board")
-    assert repr(one) == f"<RunItem {one.id} {one.status}>" and repr(board).startswith(
-        "<Run board completed: "
-    )
+    assert repr(one) == f"<RunItem {one.id} {one.status}>"
+    assert repr(board).startswith("<Run board completed: ")
     assert "prompt" in dir(one) and "session" in dir(one)
     with pytest.raises(NotFound, match="run board has no item nothing"):
         board.item("nothing")

@@ -528,9 +528,8 @@ def test_dialogues_of_a_config_are_run_summarized_and_resumed(tmp_path, monkeypa
     (tmp_path / "summary").mkdir()
     (tmp_path / "summary" / "batch_summary.json").write_text('{"own": 1, "total_runs": -1}')
     summary = proctor.aggregate_results([result], tmp_path / "summary")
-    assert (
-        summary["own"] == 1 and json.loads((tmp_path / "summary/batch_summary.json").read_text()) == summary
-    )
+    assert summary["own"] == 1
+    assert json.loads((tmp_path / "summary/batch_summary.json").read_text()) == summary
     assert summary == proctor.aggregate_results([result], tmp_path / "new" / "folder") | {"own": 1}
     (again,) = proctor.run_batch(replace(config, resume=True))
     assert again == result

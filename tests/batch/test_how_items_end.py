@@ -178,12 +178,8 @@ async def test_what_a_runner_says_of_its_result_is_in_the_items_row(workshop):
     await workshop.run(QUESTION, find_runner=doing(result))
 
     (item,) = workshop.items()
-    assert (item["iterSha"], item["tokensTotal"], item["toolCalls"], item["costUsd"]) == (
-        "abc123",
-        2,
-        1,
-        0.25,
-    )
+    assert (item["iterSha"], item["tokensTotal"], item["toolCalls"]) == ("abc123", 2, 1)
+    assert item["costUsd"] == 0.25
 
 
 async def test_stand_ins_are_marked_on_their_sessions(workshop, repository):

@@ -30,11 +30,8 @@ async def test_a_person_is_announced_only_while_there_is_no_answer(store, asking
     waiting = ask()
     await eventually_async(lambda: announced)
     (question,) = store.read.rows(dict, 'SELECT * FROM "questions"')
-    assert (question["actor"], question["prompt"], question["askedAt"]) == (
-        "mayor",
-        "What now?",
-        timestamp(NOW),
-    )
+    assert (question["actor"], question["prompt"]) == ("mayor", "What now?")
+    assert question["askedAt"] == timestamp(NOW)
     assert announced == [ANNOUNCED.format(question["id"])]
     store.change(batches.answer, "run", question["id"], "yes", NOW)
     assert await waiting == "yes"

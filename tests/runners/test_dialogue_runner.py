@@ -129,9 +129,8 @@ async def test_messages_state_and_the_end_of_a_dialogue_are_recorded(tmp_path: P
         ("client.calm", 1.0, 2),
     ]
     assert played.metric("num_turns") == 2.0 and played.metric("end_reason") == "max_turns"
-    assert played.metric("caused_by") is None and played.metric("seed") == float(
-        runner.seed_of(played.item, "s1")
-    )
+    assert played.metric("caused_by") is None
+    assert played.metric("seed") == float(runner.seed_of(played.item, "s1"))
     stored = [parse_conversation(each.output) for each in played.of(Iteration)]
     assert [(each.turns, each.end_reason, each.world) for each in stored] == [(1, "", None), (2, "", None)]
     assert stored[1].sides["client"].state == {"mood": 2, "calm": True, "loose": 1}

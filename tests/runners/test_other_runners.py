@@ -92,9 +92,8 @@ async def test_a_scenario_runs_to_its_last_turn_and_records_each() -> None:
         ("calm", 1.0, 2),
     ]
     turns = [turn_of(json.loads(each.output)) for each in attempt.of(Iteration)]
-    assert [turn.number for turn in turns] == [1, 2] and {each.model for each in attempt.of(Iteration)} == {
-        "narrator"
-    }
+    assert [turn.number for turn in turns] == [1, 2]
+    assert {each.model for each in attempt.of(Iteration)} == {"narrator"}
     assert turns[0].decisions["port"].action == "hidden" and turns[0].started_at == "2026-01-02T03:04:05.678Z"
     assert {request.parameters.get("temperature") for request in attempt.requests} == {0.5}
     assert not any("max_tokens" in request.parameters for request in attempt.requests)
@@ -290,9 +289,8 @@ async def test_the_verdict_of_a_judge_on_a_rubric(reply, threshold, passed, scor
     assert (facts.latency_ms, facts.cost_usd, facts.finish_reason) == (5.0, 0.1, "stop")
     request = attempt.requests[0]
     assert request.model == "j" and request.parameters == {"temperature": 0.0}
-    assert "ANSWER" in str(request.messages[0]["content"]) and "is polite" in str(
-        request.messages[0]["content"]
-    )
+    assert "ANSWER" in str(request.messages[0]["content"])
+    assert "is polite" in str(request.messages[0]["content"])
     is_readable = "pass" in reply or "score" in reply
     assert len(attempt.requests) == (1 if is_readable else 2)
     assert is_readable is ("gave no verdict" not in result.explanation)

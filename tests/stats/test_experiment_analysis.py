@@ -88,11 +88,8 @@ def test_what_goes_with_success_is_stated_and_failures_are_grouped(tmp_path):
     limits = f"95% CI {effect['low']:.4g} to {effect['high']:.4g}"
     assert limits in effect["statement"] and "corrected" in effect["statement"]
     cluster = patterns["failure_modes"][0]
-    assert (cluster["runs"], cluster["reason"], cluster["message"]) == (
-        9,
-        "validation_failed",
-        "timeout after # s",
-    )
+    assert (cluster["runs"], cluster["reason"]) == (9, "validation_failed")
+    assert cluster["message"] == "timeout after # s"
     assert patterns["success_rate"] == pytest.approx(15 / 24)
     assert (patterns["failed_runs"], patterns["errors"]) == (9, 0)
     assert patterns["best_variation"] == {"variation_id": 1, "success_rate": 1.0}

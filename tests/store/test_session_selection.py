@@ -153,9 +153,8 @@ def test_a_session_is_quiet_when_its_last_span_came_in_time_and_nobody_has_decid
         assert quiet() == ["early", "late", "middle"]
         assert quiet(since=second, until=second) == ["middle"]
         assert quiet(until=second) == ["early", "middle"] and quiet(since=third) == ["late"]
-        assert quiet(log_groups=["/b"]) == [] and quiet(log_groups=[], prefixes=["/"], until=first) == [
-            "early"
-        ]
+        assert quiet(log_groups=["/b"]) == []
+        assert quiet(log_groups=[], prefixes=["/"], until=first) == ["early"]
         assert quiet(service="bank") == ["other"]
         ids = session_ids(store.read, LogGroupSessions(session_ids=("middle",)))
         store.definitions.record_decisions("c", {ids[0]: "skipped"}, NOW)

@@ -102,9 +102,8 @@ def test_runs_of_a_folder_are_imported_once_and_errors_are_repeated(store: Store
     row = rows[first.id]
     assert (row["tokensTotal"], row["toolCalls"], row["costUsd"]) == (78, 6, 0.25)
     assert row["sessionId"] == f"{first.id}ab"
-    assert row["startedAt"].startswith("2026-03-01T11:00:00") and row["finishedAt"].startswith(
-        "2026-03-01T11:00:10"
-    )
+    assert row["startedAt"].startswith("2026-03-01T11:00:00")
+    assert row["finishedAt"].startswith("2026-03-01T11:00:10")
     session = store.read.session(f"{first.id}ab")
     assert (session["workSeconds"], session["modelCalls"], session["interventions"]) == (9.0, 3, 1)
     assert (session["promptTokens"], session["completionTokens"], session["source"]) == (70, 8, "folder")

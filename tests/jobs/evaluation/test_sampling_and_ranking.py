@@ -56,9 +56,8 @@ def test_a_sample_has_its_share_and_grows_with_the_percentage() -> None:
     assert not shares[0] and shares[100] == set(names)
     assert shares[10] < shares[50]
     # Within five standard deviations of the expected number.
-    assert abs(len(shares[10]) - 200) < 5 * math.sqrt(180) and abs(len(shares[50]) - 1000) < 5 * math.sqrt(
-        500
-    )
+    assert abs(len(shares[10]) - 200) < 5 * math.sqrt(180)
+    assert abs(len(shares[50]) - 1000) < 5 * math.sqrt(500)
     assert shares[50] != {name for name in names if is_sampled("other", name, 50)}
 
 

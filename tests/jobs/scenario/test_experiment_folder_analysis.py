@@ -111,9 +111,8 @@ def test_other_dialects_of_files_are_read(tmp_path: Path) -> None:
     assert study.name == tmp_path.name and study.planned == 1 and study.descriptions == {1: "variation 1"}
     (path / "scenario-state.json").unlink()
     (bare,) = read_study(tmp_path).runs
-    assert (bare.status, bare.reason, bare.seed) == ("failed", "no state", None) and read_study(
-        tmp_path
-    ).damaged == ()
+    assert (bare.status, bare.reason, bare.seed) == ("failed", "no state", None)
+    assert read_study(tmp_path).damaged == ()
 
 
 def test_statistics_of_variations(folder: Path) -> None:
@@ -133,14 +132,12 @@ def test_statistics_of_variations(folder: Path) -> None:
     assert patterns["judged_runs"] + patterns["errors"] + patterns["unfinished_runs"] == 9
     assert patterns["success_rate"] == pytest.approx(7 / patterns["judged_runs"])
     assert patterns["best_variation"] == {"variation_id": 1, "success_rate": 1.0}
-    assert patterns["checks"] == {"run": 18, "issues": 9, "unread": 9} and patterns["stand_ins"] == [
-        "scripted/x"
-    ]
+    assert patterns["checks"] == {"run": 18, "issues": 9, "unread": 9}
+    assert patterns["stand_ins"] == ["scripted/x"]
     assert "Damaged, and not in these figures: var-002-run-005/metrics.json. " in patterns["notes"][0]
     efficiency = {each["variation_id"]: each for each in patterns["cost_efficiency"]}
-    assert efficiency[1]["runs_per_dollar"] == 2.0 and efficiency[2]["cost_per_success"] == pytest.approx(
-        5 / 3
-    )
+    assert efficiency[1]["runs_per_dollar"] == 2.0
+    assert efficiency[2]["cost_per_success"] == pytest.approx(5 / 3)
     assert [each["variation_id"] for each in patterns["cost_efficiency"]] == [1, 2]
     turns = analyzer.turns_of("trust", 2)
     assert [(each["turn"], each["mean"], each["n"]) for each in turns] == [(1, 1.0, 3), (2, 6.0, 3)]

@@ -136,10 +136,8 @@ def test_two_variations_of_the_same_scenario_are_refused(tmp_path: Path) -> None
         "values: [{name: P, short_name: port, llm_model: a/b}]}\n"
     )
     (problem,) = refused(tmp_path, text, file="plan")
-    assert (
-        problem.startswith("plan:4:1: `port=ok, actors.port={")
-        and "` and `port=echo, actors.port={" in problem
-    )
+    assert problem.startswith("plan:4:1: `port=ok, actors.port={")
+    assert "` and `port=echo, actors.port={" in problem
     assert problem.endswith("` are the same scenario | Remove one of the values.")
 
 
