@@ -48,20 +48,6 @@ async def test_the_documented_config_reaches_the_provider_it_names_and_the_key_n
     assert KEY not in done.stdout + done.stderr
 
 
-async def test_a_provider_that_refuses_costs_one_dialogue_and_says_which(proctor, talking_desk) -> None:
-    answers = [reply("One."), reply("Two."), failure(400, "no more of this"), reply("Three."), reply("Four.")]
-    async with ModelServer(answers) as server:
-        done = await run(
-            proctor, server, "simulate --num-runs 2 --max-turns 1 --max-workers 1 --output-dir out"
-        )
-
-    summary = read(talking_desk / "out" / "batch_summary.json")
-    assert done.returncode == 1
-    assert (summary["successful"], summary["failed"]) == (1, 1)
-    assert (summary["errors"][0]["run_id"], summary["errors"][0]["status"]) == (1, "error")
-    assert "no more of this" in summary["errors"][0]["error"]
-
-
 async def test_a_retry_after_a_bad_moment_succeeds_and_its_file_is_the_last_attempts(proctor, talking_desk):
     (talking_desk / "c.yaml").write_text("num_runs: 1\nmax_turns: 1\nretries: 2\n")
     answers = [reply("One."), ServerReply(body={"choices": []}), reply("Three."), reply("Four.")]

@@ -67,13 +67,3 @@ async def test_scripts_may_stand_below_definition_like_everything_else(harbour):
 
     state = (harbour.folder / "played" / "runs" / "var-001-run-001" / "world-state-003.md").read_text()
     assert "cooperation level: 5" in state
-
-
-async def test_a_model_that_cannot_be_asked_is_shown_where_it_is_named(harbour):
-    metrics = harbour.folder / "scenarios" / "harbour" / "metrics.yaml"
-    metrics.write_text(metrics.read_text() + "  mood: {type: str, method: model, model: scripted/nobody}\n")
-
-    done = harbour.proctor("experiment", write_config(harbour.folder), "--dry-run")
-
-    assert done.returncode == 2
-    assert "harbour/metrics.yaml:8:" in done.stderr

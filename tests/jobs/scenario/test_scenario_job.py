@@ -77,24 +77,6 @@ def places(problems):
     return [(Path(problem.at.file).name, problem.at.line) for problem in problems]
 
 
-async def test_a_resumed_experiment_keeps_the_numbers_of_its_variations(ctx, folder):
-    first = await lifecycle.start(JOB, read(ctx, folder), ctx)
-    plan = read(ctx, folder, CONFIG.replace("[1, 2]", "[3, 2, 1]"))
-    run_id = JOB.earlier(plan, ctx)
-
-    preview = lifecycle.preview(plan, ctx, run_id=run_id)
-    await lifecycle.resume(JOB, run_id, ctx, plan=plan)
-
-    assert run_id == first.run_id
-    labels = [item.settings["label"] for item in preview.extension.new]
-    assert labels == ["var-003-run-001", "var-003-run-002"]
-    assert preview.extension.reasons == {"turns": 2}, "the models only follow from other fields"
-    state = json.loads((folder / "out" / "batch-state.json").read_text())
-    described = {one["variation_id"]: one["description"] for one in state["variations"]}
-    assert described == {1: "turns=1", 2: "turns=2", 3: "turns=3"}
-    assert "[1, 2]" in (folder / "out" / "batch-config.1.yaml").read_text()
-
-
 async def test_names_given_later_are_those_of_the_files_and_no_run_is_new(ctx, folder):
     first = await lifecycle.start(JOB, read(ctx, folder), ctx)
     after = CONFIG.replace(
