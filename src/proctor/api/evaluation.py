@@ -380,19 +380,19 @@ def evaluation_jobs() -> list[str]:
 
 def find_evaluation(ctx: RunContext, evaluation_id: str, *, with_deleted: bool = False) -> EvaluationState:
     """An evaluation by ID, ARN or unambiguous prefix. Raises `NotFound`."""
-    found = state.evaluation_of(ctx.store, evaluation_id, ctx.now(), with_deleted=with_deleted)
-    if found.state == FAILED and not found.error_details:
+    evaluation = state.evaluation_of(ctx.store, evaluation_id, ctx.now(), with_deleted=with_deleted)
+    if evaluation.state == FAILED and not evaluation.error_details:
         # It failed between the two reads; the reason is written before the state.
-        found = state.evaluation_of(ctx.store, found.id, ctx.now(), with_deleted=with_deleted)
-    return found
+        evaluation = state.evaluation_of(ctx.store, evaluation.id, ctx.now(), with_deleted=with_deleted)
+    return evaluation
 
 
 def batch_evaluation(ctx: RunContext, evaluation_id: str) -> EvaluationState:
     """An evaluation by its whole ID. Raises `NotFound`, also for those of online configurations."""
-    found = find_evaluation(ctx, evaluation_id)
-    if found.id != evaluation_id or is_online(found.document):
+    evaluation = find_evaluation(ctx, evaluation_id)
+    if evaluation.id != evaluation_id or is_online(evaluation.document):
         raise NotFound(f"There is no batch evaluation {evaluation_id}.")
-    return found
+    return evaluation
 
 
 def evaluation_arn(ctx: RunContext, evaluation_id: str) -> str:
@@ -468,8 +468,8 @@ def evaluation_report(
 
     `known`: its results, if they were loaded before; `with_targets`: with the worst and failed results.
     """
-    found = find_evaluation(ctx, evaluation_id, with_deleted=with_deleted)
-    return results.load_report(ctx.store, found, known, with_targets=with_targets)
+    evaluation = find_evaluation(ctx, evaluation_id, with_deleted=with_deleted)
+    return results.load_report(ctx.store, evaluation, known, with_targets=with_targets)
 
 
 def insights(ctx: RunContext, of: EvaluationResults) -> list[Insight]:

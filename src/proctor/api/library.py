@@ -408,7 +408,8 @@ async def evaluate_async(
     else:
         source = {
             "sessionIds": [
-                each.id if isinstance(each, RunSession) else opened.session(each).id for each in sessions
+                session.id if isinstance(session, RunSession) else opened.session(session).id
+                for session in sessions
             ]
         }
     if judge:

@@ -265,10 +265,10 @@ def save_filter(ctx: RunContext, name: str, wanted: SessionFilter, *, author: st
     if not (name := " ".join(clean(name).split())) or len(name) > LONGEST_NAME:
         raise UsageError(f"the name of a filter has 1 to {LONGEST_NAME} characters")
     SessionSearch(ctx).query(wanted)
-    given = {key: value for key, value in asdict(wanted).items() if value}
+    settings = {key: value for key, value in asdict(wanted).items() if value}
     row: SessionFilterRow = {
         "name": name,
-        "filterJson": clean(json.dumps(given, ensure_ascii=False)),
+        "filterJson": clean(json.dumps(settings, ensure_ascii=False)),
         "author": clean(author),
         "createdAt": timestamp(ctx.now()),
     }

@@ -355,11 +355,11 @@ def _welch(first: _Sums, second: _Sums, level: float) -> tuple[float | None, flo
     from proctor.stats.samples import t_quantile
 
     parts: list[tuple[float, int]] = []
-    for each in (first, second):
-        spread = sample_std(each.count, each.total, each.squares)
+    for sums in (first, second):
+        spread = sample_std(sums.count, sums.total, sums.squares)
         if spread is None:
             return None, None
-        parts.append((spread**2 / each.count, each.count - 1))
+        parts.append((spread**2 / sums.count, sums.count - 1))
     variance = sum(part for part, _ in parts)
     if not variance:
         return None, None

@@ -34,10 +34,10 @@ def review(
 
     `decisions` is a file that the page has saved; `accept` and `reject` are names of tasks.
     """
-    given = read_saved(decisions) if decisions else {}
+    named = read_saved(decisions) if decisions else {}
     for names, word in ((accept, "accepted"), (reject, "rejected")):
-        given |= {name: {**given.get(name, {}), "decision": word} for name in names}
-    tasks = apply_decisions(folder, given) if given else read_review(folder)
+        named |= {name: {**named.get(name, {}), "decision": word} for name in names}
+    tasks = apply_decisions(folder, named) if named else read_review(folder)
     (folder / PAGE).write_text(review_page(folder), encoding="utf-8")
     return tasks
 

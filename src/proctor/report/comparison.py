@@ -371,8 +371,13 @@ def _has_values(comparison: Comparison, metric: str) -> bool:
 def _disagreements(contrast: Contrast) -> Table:
     metric = find_metric(contrast.metric)
     rows = [
-        (one.words, metric.say(one.baseline), metric.say(one.candidate), metric.say_change(one.difference))
-        for one in contrast.disagreements
+        (
+            task.words,
+            metric.say(task.baseline),
+            metric.say(task.candidate),
+            metric.say_change(task.difference),
+        )
+        for task in contrast.disagreements
     ]
     columns = [prose("Largest differences"), *numeric(contrast.baseline, contrast.candidate, "Difference")]
     listed = table(columns, rows, f"Disagreements on {contrast.metric}: {contrast.candidate}")
@@ -456,9 +461,9 @@ def _limits(contrast: Contrast) -> list[str]:
 def _remarks(contrast: Contrast) -> list[str]:
     """What else there is to say of a difference."""
     notes = list(contrast.remarks)
-    if one := contrast.difference:
-        needs = "" if contrast.is_significant else one.needs_words
-        notes += [note for note in (one.note, needs) if note]
+    if difference := contrast.difference:
+        needs = "" if contrast.is_significant else difference.needs_words
+        notes += [note for note in (difference.note, needs) if note]
     shown = _limits(contrast)
     return [note for note in notes if note not in shown]
 

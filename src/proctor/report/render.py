@@ -346,8 +346,8 @@ def figures_document(summary: Summary) -> dict[str, object]:
         "factors": {each.name: factor_document(each) for each in figures.factors},
         "flakyTaskCount": figures.flaky_count,
         "flakyTasks": [
-            {"task": each.words, "by": each.group, "successes": each.successes, "runs": each.runs}
-            for each in figures.flaky
+            {"task": task.words, "by": task.group, "successes": task.successes, "runs": task.runs}
+            for task in figures.flaky
         ],
         "failureReasons": dict(figures.reasons),
         "paretoFront": list(figures.front),

@@ -109,8 +109,8 @@ def leaderboard(factor: FactorFigures) -> Table:
         Column(title=factor.name.capitalize()),
         Column(title="Success rate", is_numeric=True, limits=(0.0, 1.0)),
         *(
-            Column(title=_score_title(name), is_numeric=True, is_optional=place >= MOST_SCORES)
-            for place, name in enumerate(scores)
+            Column(title=_score_title(name), is_numeric=True, is_optional=index >= MOST_SCORES)
+            for index, name in enumerate(scores)
         ),
         Column(title="Cost of 1,000 successes" if is_tiny else "Cost per success", is_numeric=True),
         Column(title="Cost of 1,000 items" if is_tiny else "Cost of an item", is_numeric=True),
@@ -140,7 +140,7 @@ def _copies_success(levels: Sequence[Figures], score: str) -> bool:
 
 def _importance(levels: Sequence[Figures], score: str) -> tuple[bool, float]:
     """Sorts the columns of scores: evaluators before single checks, then the largest difference first."""
-    means = [one.value for level in levels if (one := level.scores.get(score)) and one.value is not None]
+    means = [mean.value for level in levels if (mean := level.scores.get(score)) and mean.value is not None]
     spread = max(means) - min(means) if means else 0.0
     return score.removeprefix(SCORE).startswith((CHECK, EXPECT)), -spread if math.isfinite(spread) else 0.0
 

@@ -141,7 +141,7 @@ def _combined(
 
     variances = [float(part.se) ** 2 for part in parts]
     freedom = sum(variances) ** 2 / sum(
-        each**2 / part.df for each, part in zip(variances, parts, strict=True)
+        variance**2 / part.df for variance, part in zip(variances, parts, strict=True)
     )
     total = sum(variances) + shared
     center, reach = (

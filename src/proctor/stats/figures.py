@@ -204,13 +204,13 @@ def factor_figures(results: Results, name: str) -> FactorFigures:
         return FactorFigures(name=name, levels=(), is_too_many=True)
     tasks = levels if name in TASK_FACTORS else results.tasks(pair=results.pairing())[0]
     scales = _scales_of(results)
-    each = [
+    level_figures = [
         figures_of(results.where(rows), tasks.where(rows), name=label, scales=scales)
         for label in (*levels.labels, "")
         if bool((rows := levels.mask(label)).any())
     ]
-    each.sort(key=_best_first)
-    figures = FactorFigures(name=name, levels=tuple(each), front=pareto_front(each))
+    level_figures.sort(key=_best_first)
+    figures = FactorFigures(name=name, levels=tuple(level_figures), front=pareto_front(level_figures))
     if name in NOT_RANKED or len(levels.labels) < 2:
         return figures
     shared = shared_tasks(results, levels)

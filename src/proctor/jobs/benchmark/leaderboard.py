@@ -520,8 +520,8 @@ def _ranked_by_value(models: Sequence[ModelFigures], results: "Results", *, is_s
     rows = []
     for name, estimate in known.items():
         value = estimate.value or 0.0
-        one = placed.get(name)
-        limits = (one.rank_low, one.rank_high + untested) if one else (1, len(known))
+        rank = placed.get(name)
+        limits = (rank.rank_low, rank.rank_high + untested) if rank else (1, len(known))
         position = 1 + sum((other.value or 0.0) < value * (1 - 1e-9) for other in known.values())
         rows.append(rank_row(name, estimate, position, limits, note=estimate.note))
     return sorted(rows, key=lambda each: (each.rank, each.value or 0.0, each.name))

@@ -146,7 +146,8 @@ class DialogueJobPlan(JobPlan):
             raise UsageError("\n\n".join(problems))
         find, remarks = self.attempts(ctx, models).find_evaluator, set[str]()
         evaluators = [
-            find(each["name"], each["judging"], models) for each in self.simulation.evaluators_by_name
+            find(evaluator["name"], evaluator["judging"], models)
+            for evaluator in self.simulation.evaluators_by_name
         ]
         for problem, remedy in check_evaluators(evaluators, remarks):
             raise UsageError(f"`sandbox`: {problem}\n{remedy}")

@@ -238,9 +238,9 @@ def _threshold(sample: Sequence[_Judged], below: float, costs: Sequence[float | 
         below=below,
         escalated=escalated,
         agreement=_share(
-            (_word(each.decisive(below)) == _word(each.ballots[1]), each.session) for each in sample
+            (_word(result.decisive(below)) == _word(result.ballots[1]), result.session) for result in sample
         ),
-        people=_with_people((_word(each.decisive(below)), each) for each in sample),
+        people=_with_people((_word(result.decisive(below)), result) for result in sample),
         cost_usd=((first or 0.0) + escalated * (second or 0.0)) / len(sample) if known else None,
     )
 
@@ -259,10 +259,10 @@ def _suggested(
             "raise `audit`."
         )
     suggested = None
-    for each in reversed(thresholds):
-        if each.agreement.low is None or each.agreement.low < wanted:
+    for threshold in reversed(thresholds):
+        if threshold.agreement.low is None or threshold.agreement.low < wanted:
             break
-        suggested = each
+        suggested = threshold
     if suggested is None:
         return None, f"No threshold surely keeps {wanted:.0%} agreement with the second judge."
     return suggested.below, (

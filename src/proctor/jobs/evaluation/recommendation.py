@@ -152,11 +152,12 @@ def _of_evaluation(
     page, _ = sessions_page(read, run_id, JudgedFilter(reversed_=reversed_), limit=MOST_CANDIDATES, offset=0)
     for row in page:
         rows = [
-            each
-            for each in verdicts_of(read, run_id, row["sessionId"])
-            if (not evaluator or each["evaluator"] == evaluator) and _is_within(each["timestamp"], period)
+            verdict
+            for verdict in verdicts_of(read, run_id, row["sessionId"])
+            if (not evaluator or verdict["evaluator"] == evaluator)
+            and _is_within(verdict["timestamp"], period)
         ]
-        scores = [score_of(each) for each in rows if not each["error"]]
+        scores = [score_of(verdict) for verdict in rows if not verdict["error"]]
         if rows or not (evaluator or period):
             evidence = read.evidence(row["sessionId"])
             yield TracedSession(evidence=evidence, scores=scores, high_is_bad=reversed_)

@@ -134,12 +134,13 @@ def _with_panels(
         return summaries
     keys = {(row["evaluator"], row["evaluatorDigest"], row["dimension"]) for row in rows}
     named = {
-        each.evaluator: definitions.get(each.requested_as) or definitions.get(each.evaluator) or {}
-        for each in summaries
+        summary.evaluator: definitions.get(summary.requested_as) or definitions.get(summary.evaluator) or {}
+        for summary in summaries
     }
     panels = panels_of(rows, {key: people_labels(read, *key) for key in keys}, named)
     return tuple(
-        replace(each, panel=panels.get((each.evaluator, each.digest, each.dimension))) for each in summaries
+        replace(summary, panel=panels.get((summary.evaluator, summary.digest, summary.dimension)))
+        for summary in summaries
     )
 
 
@@ -715,13 +716,13 @@ def _panel_sections(summaries: Sequence[EvaluatorResult]) -> list[Section]:
 def _thresholds_table(title: str, panel: Panel) -> Table:
     rows = [
         (
-            f"{each.below:g}" + (" (in use)" if each.below == panel.below else ""),
-            share(each.escalated),
-            _agreement(each.agreement),
-            _agreement(each.people),
-            usd(each.cost_usd),
+            f"{threshold.below:g}" + (" (in use)" if threshold.below == panel.below else ""),
+            share(threshold.escalated),
+            _agreement(threshold.agreement),
+            _agreement(threshold.people),
+            usd(threshold.cost_usd),
         )
-        for each in panel.thresholds
+        for threshold in panel.thresholds
     ]
     columns: list[Column | str] = [
         "Confidence below",
