@@ -8,8 +8,8 @@ from proctor.dialogue.conversation import ConversationCheckpoint, Side
 from proctor.item import Item
 from proctor.jobs.dialogue.files import count_interrupted, read_checkpoint
 from proctor.jobs.scenario.estimate import earlier_runs
+from proctor.jobs.scenario.folder import read_checkpoint as scenario_checkpoint
 from proctor.jobs.scenario.folder import run_from_store
-from proctor.jobs.scenario.job import JOB as SCENARIO
 from proctor.scenario.state import ScenarioCall, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration
 from proctor.store import Recorder, Store, timestamp
@@ -80,6 +80,6 @@ def test_a_scenario_continues_before_the_first_turn_that_cannot_be_read(store: S
     item = scenario_item()
     write_session(store, item, [turn(1), "{broken", turn(3)], status="queued")
 
-    checkpoint = SCENARIO.checkpoint("run", item.id, store)
+    checkpoint = scenario_checkpoint(store.read, "run", item.id)
 
     assert [one.number for one in checkpoint.turns] == [1]

@@ -272,6 +272,13 @@ class _RunFolder:
         return self.run.turns[-1].number if self.run.turns else 0
 
 
+def read_checkpoint(read: StoreReader, run_id: str, item_id: str) -> ScenarioRun:
+    """The run of an item with its finished turns, up to the first that cannot be read."""
+    (row,) = read.exact_item(run_id, item_id)
+    run = run_from_store(read, row)
+    return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
+
+
 class ExperimentFolder(RunHooks):
     """The folder of one experiment, kept in sync with the store."""
 
@@ -334,9 +341,7 @@ class ExperimentFolder(RunHooks):
 
     def checkpoint(self, item_id: str) -> ScenarioRun:
         """The run with its finished turns, up to the first that cannot be read."""
-        (row,) = self.store.read.exact_item(self.run_id, item_id)
-        run = run_from_store(self.store.read, row)
-        return run.until(sum(turn.number == number for number, turn in enumerate(run.turns, start=1)))
+        return read_checkpoint(self.store.read, self.run_id, item_id)
 
     def item_finished(self, item: ItemFinished) -> None:
         """Write how a run has ended, and the experiment's own files unless that was done just now."""
