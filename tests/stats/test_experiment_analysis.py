@@ -306,6 +306,9 @@ def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(
     ]
     assert "95% CI: Student's t; n = 8 runs per variation, 32 in all." in captions[0]
     assert "n = 16 runs per level. Dashed line: mean of all 32 runs." in captions[1]
+    # A point for each run and factor, and no line between levels without an order.
+    assert charts["trust"][1].svg.count("c-raw") == 2 * 32 and "polyline" not in charts["trust"][1].svg
+    assert "polyline" not in charts["trust"][2].svg
     assert "n = 8 runs per combination, 32 in all." in captions[2] and "F test, p = " in captions[2]
     assert "95% CI: Wilson; n = 8 runs per variation" in charts[""][0].caption
 
@@ -424,6 +427,7 @@ def test_levels_are_compared_in_pairs_and_by_trend_with_named_effect_sizes_and_o
     assert rating["ratios"][1]["low"] > 1 and tables["trust"]["model"] is None
     assert tables["rating"]["contrasts"][1]["test"] == "paired permutation and t-test"
 
+    assert charts_of(analyzer)["trust"][1].svg.count("polyline") == 1, "the levels are numbers"
     report = as_markdown.render(report_document(analyzer))
     assert "| fee: 40 − 10 |" in report and "Partial η² (90% CI)" in report
     assert "Proportional odds, without interactions." in report

@@ -123,6 +123,9 @@ class PowerAnalysis:
     designs: "tuple[TasksNeeded, ...]"
     """Tasks needed, by repeats; only for one repeat where nothing was repeated."""
     note: str = ""
+    unit: str = "task"
+    """What `tasks` and the designs count: tasks; of an experiment, pairs of runs with equal seed and equal
+    other factors (`pair of runs`), or its runs where nothing was varied (`run`)."""
 
 
 def power(

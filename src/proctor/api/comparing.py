@@ -5,7 +5,7 @@ Loads numpy: `api.analysis`, which `import proctor` loads, imports this module w
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Required, TypedDict
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from proctor.api.analysis import PowerAnalysis
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
+from proctor.item import SCENARIO
 from proctor.jobs.evaluation.evaluator_results import high_is_bad
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.jobs.imported.table import columns_of, load_sources
@@ -33,7 +34,7 @@ from proctor.stats.comparison import (
 )
 from proctor.stats.differences import FAIL, INCONCLUSIVE
 from proctor.stats.figures import rank_levels, reliability_ranks, shared_tasks, unranked_items
-from proctor.stats.power import detectable, tasks_needed
+from proctor.stats.power import TasksNeeded, detectable, tasks_needed
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
 from proctor.stats.stopping import stop_document
@@ -239,10 +240,16 @@ def power_of_runs(
     if not 0 < power < 1:
         raise UsageError("the power must lie between 0 and 1\nExample: --power 0.8, power=0.8.")
     results = results_of(ctx, sources, columns)
-    pilot = _pilot(results, metric)
+    unit, note, designs = "task", "", list[TasksNeeded]()
+    if len(sources) == 1 and _is_experiment(ctx, results):
+        pilot, unit, note = _pilot_of_runs(results, metric)
+        units = len(set(pilot.get("task_a") or pilot["task"]) & set(pilot.get("task_b") or pilot["task"]))
+    else:
+        pilot = _pilot(results, metric)
+        units = len(results.tasks(pair=results.pairing())[0].labels)
     first = tasks_needed(**pilot, detect=detect, power=power, repeats=REPEATS[0])
-    designs = [first]
-    if first.variation is not None and first.variation.between is not None:
+    designs.append(first)
+    if unit == "task" and first.variation is not None and first.variation.between is not None:
         designs += [
             tasks_needed(**pilot, detect=detect, power=power, repeats=repeats) for repeats in REPEATS[1:]
         ]
@@ -250,11 +257,61 @@ def power_of_runs(
     return PowerAnalysis(
         detect=detect,
         power=power,
-        tasks=len(results.tasks(pair=results.pairing())[0].labels),
+        tasks=units,
         detectable=smallest.value,
-        designs=tuple(designs),
-        note=smallest.note,
+        designs=tuple(replace(design, note=_in_unit(design.note, unit)) for design in designs),
+        note=" ".join(part for part in (note, _in_unit(smallest.note, unit)) if part),
+        unit=unit,
     )
+
+
+def _in_unit(note: str, unit: str) -> str:
+    """A note on tasks, on what is counted instead."""
+    many = unit.replace("pair", "pairs", 1) if unit.startswith("pair") else f"{unit}s"
+    return note.replace("tasks", many).replace("task", unit)
+
+
+def _is_experiment(ctx: RunContext, results: Results) -> bool:
+    """Whether the results are the runs of one experiment: of them, a run is an observation."""
+    runs = [ctx.store.read.exact_batch(run) for run in results.runs.labels]
+    return len(runs) == 1 and bool(runs[0]) and runs[0][0]["job"] == SCENARIO
+
+
+def _pilot_of_runs(results: Results, metric: str) -> tuple["_Pilot", str, str]:
+    """The first two levels of the first factor that varies, in pairs of runs of equal seed and equal other
+    factors; without factors, all runs. With what is counted, and a note."""
+    _check_metric(results, metric)
+    values = results.metrics[metric]
+    present = ~np.isnan(values)
+    lo, hi = scale_of(results, metric) or (None, None)
+    factors = {
+        name: column
+        for name, column in results.factors.items()
+        if name != "variation" and len(set(column.codes[present].tolist())) > 1
+    }
+    if not factors:
+        each_run = list(range(int(present.sum())))
+        return _Pilot(a=values[present].tolist(), task=each_run, lo=lo, hi=hi), "run", ""
+    name, (chosen, *others) = next(iter(factors)), factors.values()
+    rows = [results.repeat.tolist(), *(column.codes.tolist() for column in others)]
+    blocks: dict[tuple[int, ...], int] = {}
+    codes = np.array([blocks.setdefault(key, len(blocks)) for key in zip(*rows, strict=True)])
+    levels = list(dict.fromkeys(chosen.codes[present].tolist()))[:2]
+    first, second = (present & (chosen.codes == level) for level in levels)
+    labels = [chosen.labels[level] if level >= 0 else "none" for level in levels]
+    combinations = len({key[1:] for key in blocks})
+    note = f"From {name} = {labels[0]} and {labels[1]}."
+    if combinations > 1:
+        note += f" A run of each variation makes {combinations} pairs."
+    pilot = _Pilot(
+        a=values[first].tolist(),
+        b=values[second].tolist(),
+        task_a=codes[first].tolist(),
+        task_b=codes[second].tolist(),
+        lo=lo,
+        hi=hi,
+    )
+    return pilot, "pair of runs", note
 
 
 class _Pilot(TypedDict, total=False):
@@ -269,12 +326,16 @@ class _Pilot(TypedDict, total=False):
     hi: float | None
 
 
-def _pilot(results: Results, metric: str) -> _Pilot:
-    """Two runs, or the first two models of one run, as two sides; else one."""
+def _check_metric(results: Results, metric: str) -> None:
     if metric not in results.metrics:
         raise NotFound(f"nothing here has a value of {metric}\nThere are: {', '.join(results.metrics)}.")
     if find_metric(metric).is_skewed:
         raise UsageError(f"power is computed for success and scores, not for {metric}\nUse another metric.")
+
+
+def _pilot(results: Results, metric: str) -> _Pilot:
+    """Two runs, or the first two models of one run, as two sides; else one."""
+    _check_metric(results, metric)
     values = results.metrics[metric]
     models = results.factors.get("model")
     groups = results.runs if len(results.runs.labels) > 1 else models

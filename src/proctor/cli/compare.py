@@ -294,6 +294,7 @@ def power(
                 "detect": detect,
                 "power": power_,
                 "tasks": tasks,
+                "unit": analysis.unit,
                 "detectable": detectable,
                 "designs": [
                     {"repeats": design.repeats or 1, "tasks": design.tasks, "note": design.note}
@@ -308,18 +309,29 @@ def power(
         if detectable is None
         else f"; it could have shown a difference of {find_metric(metric).say_change(detectable).lstrip('+')}"
     )
-    print(f"{printable(baseline)}: {count(tasks, 'task')}{could} ({power_:.0%} power, 95% confidence)")
+    print(
+        f"{printable(baseline)}: {_units(tasks, analysis.unit)}{could} ({power_:.0%} power, 95% confidence)"
+    )
     rows = [
         (design.repeats or 1, "–" if design.tasks is None else f"{design.tasks:,}", printable(design.note))
         for design in analysis.designs
     ]
-    print(
-        f"Tasks needed to detect {find_metric(metric).say_change(abs(detect)).lstrip('+')}, paired by task:"
-    )
-    print_table(("REPEATS", "TASKS", "NOTE"), rows)
+    change = find_metric(metric).say_change(abs(detect)).lstrip("+")
+    if analysis.unit == "task":
+        print(f"Tasks needed to detect {change}, paired by task:")
+        print_table(("REPEATS", "TASKS", "NOTE"), rows)
+    else:
+        (needed,) = [design.tasks for design in analysis.designs]
+        number = "more than can be computed" if needed is None else _units(needed, analysis.unit)
+        print(f"Needed to detect {change}: {number}")
     if analysis.note:
         print_note(f"note: {printable(analysis.note)}")
     return output.SUCCEEDED
+
+
+def _units(number: int, unit: str) -> str:
+    """`12 tasks`, `1 pair of runs`."""
+    return count(number, unit) if unit != "pair of runs" else f"{count(number, 'pair')} of runs"
 
 
 apps = {"compare": compare_app, "rank": rank_app, "power": power_app}

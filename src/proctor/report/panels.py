@@ -5,7 +5,7 @@ their intervals: unlike bars, they need no zero.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from proctor.document import Figure, FigureList
@@ -30,6 +30,8 @@ WIDE = 720
 """Width of figures with several columns."""
 TICK_SIZE = 11.0
 ROW = 24.0
+DRAWN_VALUES = 200
+"""Values of a level that are drawn, of more every second, third, …"""
 HEATS = 10
 """Steps of the color scale of a heat map."""
 
@@ -76,7 +78,7 @@ def dots(
 ) -> str:
     """Rows of dots with intervals on one axis, in groups with a heading; the notes stand at the right.
 
-    The dots of a group are joined by a line if it has a heading. `reference` is a line through all rows.
+    `reference` is a line through all rows.
     """
     entries = [entry for group in groups.values() for entry in group]
     left = _column([entry.label for entry in entries], WIDTH * 0.42)
@@ -88,13 +90,12 @@ def dots(
     def at(value: float) -> float:
         return left + 7 + (value - steps[0]) * inner
 
-    y, drawn, rows = 6.0, list[str](), list[str]()
+    y, rows = 6.0, list[str]()
     for heading, group in groups.items():
         if heading:
             lines = wrapped(heading, width, PHONE_SIZE)
             rows.append(label_mark(0, y + len(lines) * LINE / 2 + 2, lines, "start", kind="c-strong"))
             y += len(lines) * LINE + 4
-        joined = list[str]()
         for entry in group:
             lines = wrapped(entry.label, left - 12, PHONE_SIZE)
             height = max(ROW, len(lines) * LINE + 8)
@@ -102,17 +103,79 @@ def dots(
             rows.append(label_mark(left - 10, middle, lines, "end", title=entry.label))
             rows.append(text_mark(width, middle + 4, entry.note, "c-number", "end", longest=300))
             if entry.value is not None:
-                joined.append(f"{at(entry.value):.1f},{middle:.1f}")
                 rows.append(_dot(entry, at, middle))
             y += height
-        if heading and len(joined) > 1:
-            drawn.append(f'<polyline points="{" ".join(joined)}" class="c-line c-thin"/>')
         y += 6 if heading else 0
     grid = [_grid_x(step, at(step), 4, y, say) for step in steps]
     if reference is not None:
         grid.append(line_mark(at(reference), 4, at(reference), y, "c-reference"))
     name = text_mark(width, y + 34, axis, "c-tick", "end", longest=200)
-    return svg(title, y + (42 if axis else 24), [*grid, *drawn, *rows, name], width=width)
+    return svg(title, y + (42 if axis else 24), [*grid, *rows, name], width=width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """One level of a factor: the value of each run, and their mean."""
+
+    mean: Bar
+    values: Sequence[float]
+
+
+def strips(
+    title: str,
+    groups: Mapping[str, Sequence[Strip]],
+    *,
+    axis: str,
+    joined: Collection[str] = (),
+    reference: float | None = None,
+) -> str:
+    """The values of each level of factors as points over its name, with mean and interval; the outcome is
+    the height, the same in all panels.
+
+    The means of the factors in `joined`, whose levels have an order, are joined by a line.
+    """
+    left, height = 56.0, 150.0
+    ends = [(s.mean.value, s.mean.low, s.mean.high, *s.values) for group in groups.values() for s in group]
+    steps = _scale([value for values in ends for value in values], None)
+    high = height / (steps[-1] - steps[0])
+    top, drawn = 6.0, list[str]()
+    for factor, group in groups.items():
+        lines = wrapped(f"{factor} (outcome: {axis})", WIDTH, PHONE_SIZE)
+        drawn.append(label_mark(0, top + len(lines) * LINE / 2, lines, "start", kind="c-strong"))
+        base = top + len(lines) * LINE + 14 + height
+        for step in steps:
+            y = base - (step - steps[0]) * high
+            drawn.append(line_mark(left, y, WIDTH, y, "c-grid"))
+            drawn.append(text_mark(left - 6, y + 4, short(step), "c-tick", "end"))
+        if reference is not None:
+            y = base - (reference - steps[0]) * high
+            drawn.append(line_mark(left, y, WIDTH, y, "c-reference"))
+        column = (WIDTH - left) / len(group)
+        labels = [wrapped(strip.mean.label, column - 8, PHONE_SIZE) for strip in group]
+        means = list[str]()
+        for number, (strip, label) in enumerate(zip(group, labels, strict=True)):
+            x = left + (number + 0.5) * column
+            drawn.append(label_mark(x, base + 8 + len(label) * LINE / 2, label, "middle"))
+            shown = strip.values[:: max(1, len(strip.values) // DRAWN_VALUES)]
+            for place, value in enumerate(shown):
+                # Beside each other in an order that looks random and is always the same.
+                across = x + (place * 0.618034 % 1 - 0.5) * min(column * 0.6, 60.0)
+                y = base - (value - steps[0]) * high
+                drawn.append(f'<circle cx="{across:.1f}" cy="{y:.1f}" r="2.5" class="c-main c-raw"/>')
+            if strip.mean.value is None:
+                continue
+            middle = base - (strip.mean.value - steps[0]) * high
+            means.append(f"{x:.1f},{middle:.1f}")
+            if strip.mean.low is not None and strip.mean.high is not None:
+                whiskers = [base - (end - steps[0]) * high for end in (strip.mean.low, strip.mean.high)]
+                drawn.append(line_mark(x, whiskers[0], x, whiskers[1], "c-whisker"))
+                drawn += [line_mark(x - 4, y, x + 4, y, "c-whisker") for y in whiskers]
+            note = f"{strip.mean.label}: {strip.mean.note}"
+            drawn.append(circle_mark(x, middle, 4.5, note, mark=strip.mean.mark))
+        if factor in joined and len(means) > 1:
+            drawn.append(f'<polyline points="{" ".join(means)}" class="c-line c-thin"/>')
+        top = base + 22 + LINE * max(map(len, labels))
+    return svg(title, top, drawn, width=WIDTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,52 +397,57 @@ def interaction(
     *,
     by: str,
     axis: str = "",
+    joined: bool = True,
 ) -> str:
-    """The cells of two factors: a row for each level of one, a line for each level of the other."""
+    """The cells of two factors: a column for each level of one, a series for each level of the other.
+
+    `joined`: the levels of the columns have an order, and lines join the dots of a series.
+    """
     series = list(dict.fromkeys(name for cells in levels.values() for name in cells))
-    left = _column(list(levels), WIDTH * 0.42)
     cells = [cell for row in levels.values() for cell in row.values()]
     steps = _scale([value for cell in cells for value in (cell.value, cell.low, cell.high)], None)
-    width = WIDTH if left < WIDTH * 0.3 else WIDE
-    inner = (width - left - 24) / (steps[-1] - steps[0])
-    y = 6.0
-    # Above the levels, over the whole width: short levels leave their column too narrow for its name.
-    heading = wrapped(factor, width - 12, PHONE_SIZE)
-    rows = [label_mark(0, y + len(heading) * LINE / 2, heading, "start", kind="c-strong")]
-    y += len(heading) * LINE + 6
-    top = y
+    width = WIDTH if len(levels) <= 5 else WIDE
+    left, height = 56.0, 190.0
+    column, high = (width - left) / len(levels), height / (steps[-1] - steps[0])
+    base = 6.0 + LINE + 12 + height
+    drawn = [text_mark(0, 6 + LINE, axis, "c-tick", "start", longest=200)]
+    for step in steps:
+        y = base - (step - steps[0]) * high
+        drawn.append(line_mark(left, y, width, y, "c-grid"))
+        drawn.append(text_mark(left - 6, y + 4, short(step), "c-tick", "end"))
     lines: dict[str, list[str]] = {name: [] for name in series}
-    step_height = 13.0
-    for level, row in levels.items():
-        label = wrapped(level, left - 12, PHONE_SIZE)
-        height = max(len(series) * step_height + 14, len(label) * LINE + 10)
-        rows.append(label_mark(left - 10, y + height / 2, label, "end", title=level))
+    dots = list[str]()
+    labels = [wrapped(level, column - 8, PHONE_SIZE) for level in levels]
+    apart = min(18.0, column * 0.8 / len(series))
+    for place, (level, row) in enumerate(levels.items()):
+        center = left + (place + 0.5) * column
+        dots.append(label_mark(center, base + 8 + len(labels[place]) * LINE / 2, labels[place], "middle"))
         for number, name in enumerate(series):
             cell = row.get(name)
             if cell is None:
                 continue
-            middle = y + height / 2 + (number - (len(series) - 1) / 2) * step_height
-            x = left + 7 + (cell.value - steps[0]) * inner
-            lines[name].append(f"{x:.1f},{middle:.1f}")
+            x = center + (number - (len(series) - 1) / 2) * apart
+            y = base - (cell.value - steps[0]) * high
+            lines[name].append(f"{x:.1f},{y:.1f}")
             if cell.low is not None and cell.high is not None:
-                low, high = (left + 7 + (end - steps[0]) * inner for end in (cell.low, cell.high))
-                rows.append(line_mark(low, middle, high, middle, "c-whisker c-thin"))
+                ends = [base - (end - steps[0]) * high for end in (cell.low, cell.high)]
+                dots.append(line_mark(x, ends[0], x, ends[1], "c-whisker c-thin"))
             description = f"{factor} = {level}, {by} = {name}: {short(cell.value)}, n = {cell.n}"
-            rows.append(marker(number, x, middle, title=description))
-        y += height
-        rows.append(line_mark(left, y, width, y, "c-grid"))
-    drawn = [_grid_x(step, left + 7 + (step - steps[0]) * inner, top, y, short) for step in steps]
+            dots.append(marker(number, x, y, title=description))
     kinds = [f"c-line c-thin c-stroke-{number % 6}" for number in range(len(series))]
     drawn += [
         f'<polyline points="{" ".join(points)}" class="{kind}"/>'
         for points, kind in zip(lines.values(), kinds, strict=True)
-        if len(points) > 1
+        if joined and len(points) > 1
     ]
-    rows.append(text_mark(width, y + 34, axis, "c-tick", "end", longest=200))
-    y += 54
-    rows.append(text_mark(0, y, by, "c-strong", "start", longest=200))
-    legend, bottom = legend_marks([("", name) for name in series], y + 18, width=width, kinds=kinds)
-    return svg(title, bottom, [*drawn, *rows, *legend], width=width)
+    heading = wrapped(factor, width - 12, PHONE_SIZE)
+    y = base + 14 + LINE * max(map(len, labels))
+    dots.append(label_mark(left, y + len(heading) * LINE / 2, heading, "start", kind="c-strong"))
+    y += len(heading) * LINE + 22
+    dots.append(text_mark(0, y, by, "c-strong", "start", longest=200))
+    names = [("", name) for name in series]
+    legend, bottom = legend_marks(names, y + 18, width=width, kinds=kinds if joined else [""] * len(series))
+    return svg(title, bottom, [*drawn, *dots, *legend], width=width)
 
 
 def heat_map(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.api.comparing import power_of_runs
 from proctor.batch import lifecycle
 from proctor.batch.executor import Observer
 from proctor.bootstrap import open_context
@@ -75,6 +76,16 @@ def refused(ctx, folder, text):
 def places(problems):
     """The file and line of each problem."""
     return [(Path(problem.at.file).name, problem.at.line) for problem in problems]
+
+
+async def test_the_power_of_an_experiment_counts_pairs_of_runs_and_not_variations(ctx, folder):
+    config = CONFIG.replace("runs_per_variation: 2", "runs_per_variation: 7")
+    started = await lifecycle.start(JOB, read(ctx, folder, config), ctx)
+
+    analysis = power_of_runs(ctx, [started.run_id], detect=0.2)
+
+    assert (analysis.tasks, analysis.unit, len(analysis.designs)) == (7, "pair of runs", 1)
+    assert analysis.note.startswith("From turns = 1 and 2.") and "task" not in analysis.designs[0].note
 
 
 async def test_names_given_later_are_those_of_the_files_and_no_run_is_new(ctx, folder):

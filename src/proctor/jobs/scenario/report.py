@@ -30,7 +30,17 @@ from proctor.jobs.scenario.analysis import (
     cost_limits,
 )
 from proctor.report.charts import Bar, Point, scatter
-from proctor.report.panels import HeatCell, Panel, TableRow, dot_table, dots, interaction, small_multiples
+from proctor.report.panels import (
+    HeatCell,
+    Panel,
+    Strip,
+    TableRow,
+    dot_table,
+    dots,
+    interaction,
+    small_multiples,
+    strips,
+)
 from proctor.report.render import document_html, method_text, report_files, sample_text, write_pages
 from proctor.report.run_charts import estimate_figure
 from proctor.stats import experiment
@@ -346,6 +356,8 @@ DRAWN_PAIRS = 6
 MOST_COLUMNS = 4
 LONGEST_HEADING = 30
 """Columns of a grid of panels, and letters of a level above one."""
+MOST_STRIPS = 8
+"""Levels of a factor that have room beside each other, with a point for each run."""
 DRAWN_SERIES = 6
 """Maximum number of levels with a line of their own in a figure of two factors."""
 SHOWN_METRICS, SHOWN_VARIABLES, SHOWN_EFFECTS = 6, 12, 4
@@ -470,9 +482,10 @@ def _has_ci(row: StatisticsRow) -> bool:
 
 
 def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
-    """The mean at each level of each factor."""
+    """The runs and their mean at each level of each factor."""
     study, runs = analyzer.study, analyzer.study.measured(metric)
-    groups: dict[str, list[Bar]] = {}
+    groups: dict[str, list[Strip]] = {}
+    many: dict[str, list[Bar]] = {}
     estimates: list[Estimate] = []
     marks = FigureList()
     for factor, levels in study.levels.items():
@@ -484,19 +497,42 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
             estimates.append(estimate)
             items = {"factor": [f"{factor}={level}"]}
             mean = estimate_figure(f"{factor} = {level}", estimate, figure, items=items, unit="run")
-            groups.setdefault(factor, []).append(Bar.of(mean, marks, label=level or "(empty)"))
-    if not groups:
+            bar = Bar.of(mean, marks, label=level or "(empty)")
+            if len(levels) > MOST_STRIPS:
+                many.setdefault(factor, []).append(bar)
+            else:
+                values = study.values(chosen, metric)
+                groups.setdefault(factor, []).append(Strip(mean=bar, values=values))
+    if not estimates:
         return []
     title = f"{metric}: main effects"
     overall = sum(run.metrics[metric] for run in runs) / len(runs)
     caption = (
-        f"Mean of {LAST_VALUE} at each level of each factor, over all levels of the other factors; "
+        f"Each point is a run. Mean of {LAST_VALUE} at each level of each factor, over all levels of the "
+        "other factors; "
         f"{method_text(one.method for one in estimates if one.low is not None)}; "
         f"{sample_text([one.runs for one in estimates], 'run', 'level', total=False)}. "
         f"Dashed line: mean of all {plural(len(runs), 'run')}. Differences are tested in the table of levels."
     )
-    svg = dots(title, groups, say=short, axis=metric, reference=overall)
-    return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
+    charts = list[Chart]()
+    if groups:
+        joined = {factor for factor, levels in study.levels.items() if _is_ordered(levels)}
+        svg = strips(title, groups, axis=metric, joined=joined, reference=overall)
+        charts.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
+    if many:
+        svg = dots(title, many, say=short, axis=metric, reference=overall)
+        caption = caption.removeprefix("Each point is a run. ")
+        charts.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
+    return charts
+
+
+def _is_ordered(levels: Sequence[str]) -> bool:
+    """Whether levels are numbers in ascending order: only then a line between them says something."""
+    try:
+        numbers = [float(level) for level in levels]
+    except ValueError:
+        return False
+    return numbers == sorted(numbers)
 
 
 def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
@@ -531,9 +567,9 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
             f"Mean of {LAST_VALUE} in each combination of levels; "
             f"{method_text(one.method for one in estimates if one.low is not None)}; "
             f"{sample_text([one.runs for one in estimates], 'run', 'combination')}. "
-            f"Lines that are not parallel show an interaction.{p}"
+            f"Differences that change from level to level show an interaction.{p}"
         )
-        svg = interaction(title, rows, cells, by=by, axis=metric)
+        svg = interaction(title, rows, cells, by=by, axis=metric, joined=_is_ordered(factors[rows]))
         charts.append(Chart(title=title, svg=svg, caption=caption))
     return charts
 
