@@ -6,14 +6,14 @@ properties of the `Model` the client is given.
 
 import json
 from asyncio import CancelledError, Semaphore, TaskGroup
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import fields, replace
 from typing import Literal, TypedDict, TypeVar
 
-from proctor.errors import AttemptError, first_error
-from proctor.model import Answer, Model, Request, strip_reasoning
-from proctor.session import Message, ModelCall, Note, Record, Usage
+from proctor.errors import AttemptError, ModelError, first_error
+from proctor.model import FILTERED, REFUSAL, TRUNCATED, Answer, Model, Request, strip_reasoning
+from proctor.session import Invalid, Message, ModelCall, Note, Record, Usage
 
 Keep = Literal["messages", "call", "bodies"]
 """What is recorded of an exchange:
@@ -160,6 +160,37 @@ def _with_bodies(call: ModelCall, request: Request, text: str) -> ModelCall:
     if call.request:
         return call
     return replace(call, request=json.dumps(list(request.messages), ensure_ascii=False), response=text)
+
+
+_UNUSABLE = {
+    REFUSAL: ("refused", "refused to answer"),
+    FILTERED: ("content_filter", "gave an answer that its content filter removed"),
+    TRUNCATED: ("truncated", "gave an answer that was cut off at its length limit"),
+}
+"""By finish reason: the reason of the error, and what the model did."""
+
+
+async def ask_for_answer(
+    ask: Callable[[Request], Awaitable[Answer]], request: Request, record: Record, *, whole: bool = False
+) -> Answer:
+    """An answer that is neither refused nor filtered nor, where it has to be `whole`, cut off.
+
+    One that is gets requested once more, with another seed; `ModelError` when that is no better: what a model
+    says in place of an answer must not pass as one.
+    """
+    answer = await ask(request)
+    if _is_usable(answer, whole=whole):
+        return answer
+    record(Invalid(kind="regenerated_answers"))
+    answer = await ask(replace(request, seed=None if request.seed is None else request.seed + 1))
+    if _is_usable(answer, whole=whole):
+        return answer
+    reason, what = _UNUSABLE[answer.finish_reason]
+    raise ModelError(f"{request.model} {what}, twice", reason=reason)
+
+
+def _is_usable(answer: Answer, *, whole: bool) -> bool:
+    return answer.finish_reason not in _UNUSABLE or (answer.finish_reason == TRUNCATED and not whole)
 
 
 T = TypeVar("T")

@@ -181,6 +181,7 @@ class Invalid:
     kind: InvalidKind
     text: str = ""
     """A note for readers of the session; empty: none."""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +255,21 @@ Event = (
 )
 Record = Callable[[Event], None]
 """Passed to agents and runners; call it with each event as it happens."""
+_INVALID_ENDS: Mapping[str, InvalidKind] = {
+    "refusal": "refusals",
+    "content_filter": "filtered",
+    "length": "truncated",
+}
+"""Finish reasons of answers that make a session less valid."""
+
+
+def invalidity(event: Event) -> tuple[InvalidKind, int] | None:
+    """How an event makes its session less valid, and how often; None: it does not."""
+    if isinstance(event, ModelCall):
+        return (kind, 1) if (kind := _INVALID_ENDS.get(event.finish_reason)) else None
+    return (event.kind, event.count) if isinstance(event, Invalid) else None
+
+
 DEFAULT_LOG_GROUP = "/proctor/sessions"
 """Log group of sessions that are imported without one."""
 

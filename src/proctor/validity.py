@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import get_args
 
 from proctor.formatting import plural
-from proctor.session import InvalidKind
+from proctor.json_values import as_whole_number
+from proctor.session import Event, Invalid, InvalidKind, Record, invalidity
 
 INVALID_KINDS: tuple[InvalidKind, ...] = get_args(InvalidKind)
 _IN_WORDS: Mapping[str, tuple[str, str]] = {
@@ -17,6 +18,33 @@ _IN_WORDS: Mapping[str, tuple[str, str]] = {
     "unreadable_verdicts": ("unreadable verdict", "unreadable verdicts"),
     "regenerated_answers": ("regenerated answer", "regenerated answers"),
 }
+
+
+class InvalidCounter:
+    """Counts what makes a session less valid, while its events are recorded."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.counts: dict[str, int] = {}
+
+    def record(self, event: Event) -> None:
+        """Record an event, and count it."""
+        if invalid := invalidity(event):
+            kind, count = invalid
+            self.counts[kind] = self.counts.get(kind, 0) + count
+        self._record(event)
+
+    def take(self) -> dict[str, int]:
+        """The counts since the last call."""
+        counts, self.counts = self.counts, {}
+        return counts
+
+
+def record_again(counts: Mapping[str, int], record: Record) -> None:
+    """Record what has been counted before a session resumed."""
+    for kind in INVALID_KINDS:
+        if count := counts.get(kind, 0):
+            record(Invalid(kind=kind, count=count))
 
 
 InvalidCount = dict[str, int]
@@ -55,18 +83,20 @@ def validity_text(counts: Mapping[str, InvalidCount]) -> str:
 _CONDITION = re.compile(r"\s*(>=?)\s*(\d{1,9})\s*")
 
 
-def condition_problem(condition: str) -> str:
-    """Why a condition of `exclude_when` cannot be read; empty: it can."""
-    if _CONDITION.fullmatch(condition):
-        return ""
-    return f"`{condition}` is not a condition\nWrite a number with an operator: `> 0` or `>= 3`."
+def rule_text(rule: Mapping[str, object]) -> str:
+    """A rule in words: `more than 0 refusals, or at least 3 invalid decisions`."""
+    parts = []
+    for kind, condition in rule.items():
+        if (match := _CONDITION.fullmatch(str(condition))) and kind in _IN_WORDS:
+            parts.append(f"{'at least' if match[1] == '>=' else 'more than'} {match[2]} {_IN_WORDS[kind][1]}")
+    return ", or ".join(parts)
 
 
-def exclusion_reason(rule: Mapping[str, str], counts: Mapping[str, int]) -> str:
+def exclusion_reason(rule: Mapping[str, object], counts: Mapping[str, object]) -> str:
     """Why `exclude_when` excludes a session with these counts; empty: it does not."""
     reasons = []
     for kind, condition in rule.items():
-        match, events = _CONDITION.fullmatch(condition), counts.get(kind, 0)
-        if match and (events >= int(match[2]) if match[1] == ">=" else events > int(match[2])):
-            reasons.append(f"{plural(events, *_IN_WORDS[kind])} ({match[1]} {match[2]})")
+        match, events = _CONDITION.fullmatch(str(condition)), as_whole_number(counts, kind)
+        if match and kind in _IN_WORDS and events >= int(match[2]) + (match[1] == ">"):
+            reasons.append(plural(events, *_IN_WORDS[kind]))
     return ", ".join(reasons)

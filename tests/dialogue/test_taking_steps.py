@@ -24,6 +24,7 @@ from proctor.dialogue.steps import answer, conclude, speak
 from proctor.dialogue.tools import DialogueWorld
 from proctor.errors import UsageError
 from proctor.model import ToolRequest
+from proctor.session import Event, Invalid
 
 
 class Listener:
@@ -31,6 +32,7 @@ class Listener:
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.asked, self.notes = list(answers), list[RolePrompt](), list[str]()
+        self.recorded = list[Event]()
 
     async def __call__(self, question: RolePrompt) -> str:
         self.asked.append(question)
@@ -48,6 +50,7 @@ def party(listener: Listener, steps: list[dict[str, Any]], *, seed: int = 1, **r
         note=listener.notes.append,
         rng=lambda turn: random.Random(f"{seed}:{turn}"),
         titles={"client": "Client", "therapist": "Therapist"},
+        record=listener.recorded.append,
     )
 
 
@@ -83,7 +86,11 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_done_wi
     await speak(made, moment())
 
     assert made.state == {"trust": 6}
-    assert "could not be read" in model.notes[0]
+    text = "someone: trust could not be read; the default was used"
+    assert model.recorded == [
+        Invalid(kind="regenerated_answers"),
+        Invalid(kind="defaulted_states", text=text),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -116,13 +116,16 @@ def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnaly
 def _simulation(folder: Path, report: bool, metric: str, by: str, against: str) -> FolderAnalysis:
     from proctor.jobs.dialogue.files import write_json
     from proctor.jobs.dialogue.report import dialogue_files, dialogue_text
-    from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session
+    from proctor.jobs.dialogue.tables import Skipped, analysis_document, each_session, folder_rule
     from proctor.jobs.scenario.analysis import analysis_folder
     from proctor.report.render import write_pages
 
     skipped = Skipped()
     sessions = each_session(folder, failed=True, skipped=skipped)
-    document = analysis_document(sessions, folder.resolve().name, metric, skipped, by=by, against=against)
+    rule = folder_rule(folder)
+    document = analysis_document(
+        sessions, folder.resolve().name, metric, skipped, by=by, against=against, exclude_when=rule
+    )
     if document is None:
         raise UsageError(f"there is no finished session in {folder}\nFinish it first, with --resume.")
     target = analysis_folder(folder, metric)

@@ -24,6 +24,7 @@ from proctor.store.evaluations import evaluations_of_run
 from proctor.store.items import agent_model_counts, factor_names, status_counts
 from proctor.store.runs import cut_off_counts
 from proctor.store.tables import BatchRow
+from proctor.validity import sum_counts, sum_served
 
 if TYPE_CHECKING:
     from proctor.stats.stopping import StopFollower
@@ -140,6 +141,10 @@ class RunDetails(RunState):
     proctor_version: str
     agents_and_models: Sequence[AgentModel]
     mocks: Sequence[MockUsage]
+    validity: Mapping[str, Mapping[str, int]]
+    """What makes sessions less valid as data, by kind: how many `events` in how many `sessions`."""
+    served_models: Mapping[str, Mapping[str, int]]
+    """By requested model, the calls that each model answered, as the providers say."""
     factors: Sequence[str]
     """Factors to group items by."""
     has_analysis: bool
@@ -351,6 +356,8 @@ class RunDetailsCache:
             proctor_version=batch["proctorVersion"],
             agents_and_models=agents_and_models,
             mocks=stand_ins(aggregates.mock_sessions(aggregates.select(read, Scope(run_id=run_id)))),
+            validity=sum_counts(read.last_sessions(run_id, "validity")),
+            served_models=sum_served(read.last_sessions(run_id, "servedModels")),
             factors=factors,
             has_analysis=bool(job_of_run(batch["job"]).view.analysis_title),
         )

@@ -52,6 +52,8 @@ class ConversationCheckpoint:
     ended_by: str = ""
     world: JsonMap | None = None
     """State and actions of the world; None: there is none."""
+    invalid: Mapping[str, int] = field(default_factory=dict)
+    """Counts so far of what makes it less valid as data."""
 
     def to_json(self) -> str:
         sides = {name: side.to_json() for name, side in self.sides.items()}
@@ -63,6 +65,7 @@ class ConversationCheckpoint:
                 "end_reason": self.end_reason,
                 "ended_by": self.ended_by,
                 **({} if self.world is None else {"world": self.world}),
+                **({"invalid": self.invalid} if self.invalid else {}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -94,6 +97,7 @@ def parse_conversation(text: str) -> ConversationCheckpoint:
         end_reason=plain["end_reason"],
         ended_by=plain["ended_by"],
         world=plain.get("world"),
+        invalid=plain.get("invalid", {}),
     )
 
 

@@ -12,9 +12,9 @@ from proctor.errors import AgentError
 from proctor.item import digest_of
 from proctor.json_values import JsonMap, JsonObject
 from proctor.model import Request, strip_reasoning
-from proctor.model_client import Keep, ModelClient
+from proctor.model_client import Keep, ModelClient, ask_for_answer
 from proctor.runner import Services
-from proctor.session import Message
+from proctor.session import Message, Record
 
 MARK = "[Moderator]"
 """Prefix of the moderator's messages in every language; roles recognize them by it."""
@@ -250,6 +250,7 @@ class Participant:
         previous: JsonMap | None = None,
         other: JsonMap | None = None,
         own_weights: bool = False,
+        record: Record = lambda _: None,
     ) -> None:
         """`previous` is the session before this one: its `messages` and the last `states` of this role.
 
@@ -258,7 +259,7 @@ class Participant:
         self.tools, self.world, self.person = tools, world, person
         self.previous = previous or {}
         self.role, self.side, self.profile = role, side, profile
-        self.ask, self.note, self.rng = ask, note, rng
+        self.ask, self.note, self.rng, self.record = ask, note, rng, record
         self.titles = titles
         self.options = {**role.options, **options}
         self._fixed: JsonMap = {
@@ -382,7 +383,13 @@ class SideClient:
                 parameters={**self._parameters, **prompt.parameters},
                 seed=self._seed,
             )
-            answer = await self.client.ask(request, keep=keep)
+            answer = await ask_for_answer(
+                lambda request: self.client.ask(request, keep=keep),
+                request,
+                self._record,
+                # A part of a state cannot be read; a part of an utterance can be answered.
+                whole=prompt.is_inner,
+            )
             if prompt.tools is None or not answer.tool_requests:
                 return strip_reasoning(answer.text)
             messages += await prompt.tools.exchange(answer.text, answer.tool_requests, prompt.number)

@@ -57,6 +57,7 @@ from proctor.json_values import (
 )
 from proctor.model import ToolRequest
 from proctor.patterns import Pattern, compile_pattern
+from proctor.session import Invalid
 
 _HOLE = re.compile(r"\{(\d+)\}")
 LONGEST_UTTERANCE = 2_000
@@ -125,7 +126,9 @@ async def speak(participant: Participant, moment: ConversationState) -> RoleRepl
     if participant.role.opening and not moment.history:
         return RoleReply(text=participant.text(participant.role.opening, participant.values(moment)))
     rng = participant.rng(moment.turn)
-    for _ in range(TRIES):
+    for attempt in range(TRIES):
+        if attempt:
+            participant.record(Invalid(kind="regenerated_answers"))
         turn = _Turn(participant, moment, rng)
         await turn.take(participant.role.steps)
         reply = participant.cleaned(str(turn.values.get("reply") or ""))
@@ -248,7 +251,9 @@ class _Turn:
     async def _ask_for_fields(self, step: TurnStep) -> None:
         fields = {name: field_of(kind) for name, kind in step["read"].items()}
         question = self._question(step, instructions_for(fields))
-        for _ in range(TRIES):
+        for attempt in range(TRIES):
+            if attempt:
+                self.participant.record(Invalid(kind="regenerated_answers"))
             reading = read_answer(await self.participant.ask(question), fields)
             if not reading.missing:
                 break
@@ -264,9 +269,9 @@ class _Turn:
                 "unreadable_answer",
             )
         if defaults:
-            self.participant.note(
-                f"{self.participant.role.name}: {', '.join(defaults)} could not be read; the default was used"
-            )
+            names = ", ".join(defaults)
+            text = f"{self.participant.role.name}: {names} could not be read; the default was used"
+            self.participant.record(Invalid(kind="defaulted_states", text=text))
         for name, value in reading.values.items():
             self._put(name, value)
         for name, written in defaults.items():

@@ -28,6 +28,7 @@ from proctor.item import read_resources
 from proctor.json_values import JsonObject, without_none
 from proctor.plan.source import KeyPath, PlanSource, is_secret, shortened
 from proctor.sandbox import CACHE_MODES, KINDS, LIMITS, NETWORKS, PHASES, read_settings
+from proctor.session import InvalidKind
 
 _BIGGEST = 2**63 - 1
 
@@ -223,6 +224,15 @@ class ModelPrice(PlanModel):
     input: Price
     output: Price
     cached: Price | None = None
+
+
+ExcludeWhen = Annotated[
+    dict[InvalidKind, Annotated[str, Field(pattern=r"^\s*>=?\s*\d{1,9}\s*$")]],
+    Field(
+        description="Sessions that the analysis excludes, by counts of events such as `refusals: '> 0'`; "
+        "any of the conditions is enough."
+    ),
+]
 
 
 class StopWhen(BaseModel):

@@ -8,6 +8,7 @@ resumes after its last completed turn.
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from proctor.runner import Outcome, Services
 from proctor.runners._judging import Judges, attribute_failure, below, dialogue_evidence_of
 from proctor.score import Score
 from proctor.session import Iteration, Message, Metric, Note, Role
+from proctor.validity import InvalidCounter, record_again
 
 
 class DialogueRunner:
@@ -72,7 +74,8 @@ class DialogueRunner:
 
 class _Dialogue:
     def __init__(self, item: Item, services: Services) -> None:
-        self.item, self.services = item, services
+        self.invalid = InvalidCounter(services.record)
+        self.item, self.services = item, replace(services, record=self.invalid.record)
         checkpoint = services.checkpoint
         self.checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else None
         self.seed = seed_of(item, services.session_id)
@@ -296,6 +299,7 @@ class _Dialogue:
             previous=side_details.get("previous"),
             other=self._shared(_other_side(side), roles),
             own_weights=self._has_own_weights(side, roles[side]),
+            record=self.services.record,
         )
 
     def _shared(self, side: str, roles: Mapping[str, DialogueRole]) -> JsonMap:
@@ -379,6 +383,7 @@ class _Dialogue:
                 end_reason=conversation.end_reason,
                 ended_by=conversation.ended_by,
                 world=self.world.to_json() if self.world else None,
+                invalid=dict(self.invalid.counts),
             )
             output = standing.to_json()
         self.services.record(Iteration(model=self.item.model, output=output))
@@ -388,6 +393,7 @@ class _Dialogue:
         record, standing = self.services.record, checkpoint.conversation
         text = "judged again" if checkpoint.is_finished else f"resumed after turn {standing.turns}"
         record(Note(text=text))
+        record_again(standing.invalid, record)
         for message in checkpoint.messages:
             record(Message(role=message["role"], content=message["content"], name=message["name"]))  # type: ignore[arg-type]
             if message["name"] in SIDES:

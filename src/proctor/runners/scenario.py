@@ -20,6 +20,7 @@ from proctor.scenario.prompts import HUMAN, ScenarioModels, run_seed
 from proctor.scenario.simulation import ScenarioSimulation
 from proctor.scenario.state import ScenarioRun, ScenarioTurn, turn_as_plain
 from proctor.session import Iteration, Metric, ModelCall, Note, Workspace
+from proctor.validity import InvalidCounter, record_again
 
 RUN_DETAILS = ("seed", "branch")
 """Details of an item that do not belong to the scenario."""
@@ -31,13 +32,17 @@ class ScenarioRunner:
     async def run(self, item: Item, services: Services) -> Outcome:
         """Execute the run to its end, from its checkpoint."""
         scenario = await _definition(item, services)
+        counter = InvalidCounter(services.record)
+        services = replace(services, record=counter.record)
         run = _begin(item, services, scenario)
         services.record(Workspace(name=run.label))
         if run.turns:
             services.record(Note(text=f"resumed after turn {run.turns[-1].number}"))
+            record_again(run.invalid, services.record)
+            counter.take()
         try:
             async with services.time_limit(item.settings.get("timeoutSec"), "the run"):
-                return await _execute(run, scenario, item, services)
+                return await _execute(run, scenario, item, services, counter)
         except CostLimit as error:
             # It resumes after its last turn once its limit is raised.
             return Outcome(status=FAIL, reason=error.reason, error=str(error))
@@ -79,7 +84,9 @@ def _begin(item: Item, services: Services, scenario: Scenario) -> ScenarioRun:
     )
 
 
-async def _execute(run: ScenarioRun, scenario: Scenario, item: Item, services: Services) -> Outcome:
+async def _execute(
+    run: ScenarioRun, scenario: Scenario, item: Item, services: Services, counter: InvalidCounter
+) -> Outcome:
     """Run the remaining turns, then the evaluators."""
     parameters = {"temperature": scenario.temperature, "max_tokens": scenario.max_tokens}
     models = ScenarioModels(
@@ -96,7 +103,7 @@ async def _execute(run: ScenarioRun, scenario: Scenario, item: Item, services: S
         now=lambda: services.now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     )
     while not (verdict := simulation.verdict(run)).is_over:
-        turn = await simulation.turn(run.turns)
+        turn = replace(await simulation.turn(run.turns), invalid=counter.take())
         run = run.with_turn(turn)
         _record(turn, scenario, services)
     if verdict.halted:

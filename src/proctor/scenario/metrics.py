@@ -12,6 +12,7 @@ from proctor.patterns import PatternMatch, compile_pattern
 from proctor.scenario.definition import Measure, Scenario
 from proctor.scenario.prompts import Prompts, ScenarioModels
 from proctor.scenario.state import Decision, Value
+from proctor.session import Invalid
 
 # Groups of three digits, or digits alone: `12, 15` are two numbers, and `3,5` is ambiguous.
 _NUMBER = re.compile(
@@ -114,11 +115,15 @@ class _MetricReader:
             prompt=self.prompts.render("metric", name=name, measure=rule, text=text[:LONGEST_TEXT]),
             turn=self.turn,
             about=about,
+            whole=True,
         )
         # The last line that is not empty: some models reason before they answer.
         lines = [line for line in answer.splitlines() if line.strip()]
         last = lines[-1].rpartition(":")[2] if lines else ""
-        return _within(rule, typed(rule, last))
+        value = _within(rule, typed(rule, last))
+        if value is None:
+            self.models.record(Invalid(kind="unreadable_verdicts"))
+        return value
 
 
 def _actors_of(rule: Measure, scenario: Scenario) -> list[str]:

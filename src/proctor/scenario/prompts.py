@@ -5,7 +5,7 @@ scenario may come from an untrusted source.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -14,8 +14,8 @@ from jinja2 import DictLoader, StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from proctor.errors import ModelError, WorkspaceError
-from proctor.model import Model, Request, strip_reasoning
-from proctor.model_client import ModelClient
+from proctor.model import Answer, Model, Request, strip_reasoning
+from proctor.model_client import ModelClient, ask_for_answer
 from proctor.scenario.state import ScenarioCall
 from proctor.session import ModelCall, Record
 
@@ -85,15 +85,28 @@ class ScenarioModels:
     ) -> None:
         """`at_once` is 1 where a budget applies: concurrent calls could exceed it together."""
         self._client = ModelClient(models, record, at_once=at_once)
+        self.record = record
         self._seed = seed
         self._parameters = parameters or {}
         self.calls: list[ScenarioCall] = []
         """Calls of the current turn; cleared at its end."""
 
     async def ask(
-        self, who: str, purpose: str, *, model: str, prompt: str, turn: int, system: str = "", about: str = ""
+        self,
+        who: str,
+        purpose: str,
+        *,
+        model: str,
+        prompt: str,
+        turn: int,
+        system: str = "",
+        about: str = "",
+        whole: bool = False,
     ) -> str:
-        """The answer to one prompt. `about` distinguishes prompts with the same purpose in one turn."""
+        """The answer to one prompt; one that has to be `whole` must not be cut off.
+
+        `about` distinguishes prompts with the same purpose in one turn.
+        """
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt})
         request = Request(
@@ -102,9 +115,13 @@ class ScenarioModels:
             parameters=self._parameters,
             seed=seed_of(self._seed, turn, who, purpose, about),
         )
-        answer = await self._client.ask(
-            request, speaker=who, purpose=purpose, on_call=lambda call: self._add_call(turn, call)
-        )
+
+        def ask(request: Request) -> Coroutine[Any, Any, Answer]:
+            return self._client.ask(
+                request, speaker=who, purpose=purpose, on_call=lambda call: self._add_call(turn, call)
+            )
+
+        answer = await ask_for_answer(ask, request, self.record, whole=whole)
         text = strip_reasoning(answer.text)
         if not text.strip():
             raise ModelError(f"{model} said nothing when asked for the {purpose} of {who}")

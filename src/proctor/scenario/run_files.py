@@ -462,6 +462,7 @@ def state_document(scenario: Scenario, run: ScenarioRun, *, slim: bool = False) 
         "lost_calls": [asdict(call) for call in run.lost_calls],
         "judge_calls": [asdict(call) for call in run.judge_calls],
         "scores": dict(run.scores),
+        "validity": run.invalid,
     }
 
 

@@ -31,7 +31,7 @@ from proctor.scenario.definition import (
 from proctor.scenario.prompts import HUMAN, Prompts, ScenarioModels
 from proctor.scenario.state import Decision, PrivateTalk, ScenarioRun, ScenarioTurn, Value
 from proctor.scenario.world import SET, ScenarioWorld, WorldUpdate
-from proctor.session import CHARACTERS_PER_TOKEN
+from proctor.session import CHARACTERS_PER_TOKEN, Invalid
 
 REMEMBERED_GOALS = 2
 """Number of turns whose goals are repeated to an actor."""
@@ -148,6 +148,7 @@ async def begin_turn(
             prompt=prompts.render("summary", scenario=scenario, summary=state.summary, leaving=leaving),
             turn=state.turn,
             about=str(leaving.number),
+            whole=True,
         )
         state = replace(state, summary=summary, summarised=state.summarised + 1)
     return state
@@ -257,6 +258,8 @@ def _contains(text: str, condition: TextCondition) -> bool:
 
 _DECISION = ("LONG-TERM GOALS", "SHORT-TERM PRIORITIES", "REASONING", "STATEMENT", "ACTION")
 NO_ACTION = "(no action)"
+DECISION_TRIES = 2
+"""Requests for a decision, until it sets every variable that it should."""
 _WORLD = ("UPDATED STATE", "KEY CHANGES", "CONSEQUENCES")
 
 
@@ -349,14 +352,24 @@ class ScenarioSimulation:
         if settable:
             prompt += "\n\n" + self._prompts.render("set_variables", settable=settable, actor=actor)
             labels.append(SET)
-        answer = await self._models.ask(
-            actor.short_name,
-            "decision",
-            model=model_of(actor),
-            system=state.system(actor),
-            prompt=prompt,
-            turn=state.turn,
-        )
+        answer, values = "", dict[str, Value]()
+        for attempt in range(1 if actor.control == "human" else DECISION_TRIES):
+            if attempt:
+                self._models.record(Invalid(kind="regenerated_answers"))
+            answer = await self._models.ask(
+                actor.short_name,
+                "decision",
+                model=model_of(actor),
+                system=state.system(actor),
+                prompt=prompt,
+                turn=state.turn,
+                about=f"try {attempt + 1}" if attempt else "",
+            )
+            values = self._world.read_settings(actor, answer) if self._world else {}
+            if len([value for value in values.values() if value is not None]) == len(settable):
+                break
+        else:
+            self._models.record(Invalid(kind="invalid_decisions"))
         fields = sections(answer, labels)
         decision = Decision(
             # An answer without headings is the action.
@@ -366,7 +379,7 @@ class ScenarioSimulation:
             short_term_priorities=fields.get("SHORT-TERM PRIORITIES", ""),
             statement=fields.get("STATEMENT", "") if state.scenario.enable_public_statements else "",
         )
-        return decision, self._world.read_settings(actor, answer) if self._world else {}
+        return decision, values
 
     def _latest(self, past: Sequence[ScenarioTurn]) -> dict[str, Value]:
         """The latest known value of each metric and variable before a turn."""
@@ -419,6 +432,7 @@ class ScenarioSimulation:
                 variables=self._world.visible(update.values) if self._world else (),
             ),
             turn=state.turn,
+            whole=True,
         )
         fields = sections(answer, _WORLD)
         return {

@@ -4,6 +4,7 @@ A turn is recorded once, when it is over, and never changed; a resumed run conti
 All of it is plain data, in files and in the store alike.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
@@ -15,7 +16,7 @@ from proctor.score import Score
 RUNNING, COMPLETED, HALTED, FAILED = "running", "completed", "halted", "failed"
 EVALUATORS = "evaluators"
 """`who` of the calls of evaluators."""
-_OF_VARIABLES = ("variables", "notes")
+_OPTIONAL = ("variables", "notes", "invalid")
 Value = float | int | bool | str | None
 """Value of a metric. None: it could not be read."""
 
@@ -123,6 +124,8 @@ class ScenarioTurn:
     """Variables of the world after the turn; `name.actor` where each actor has a value."""
     notes: tuple[str, ...] = ()
     """What actors set, and which rules were not applied."""
+    invalid: Mapping[str, int] = field(default_factory=dict)
+    """Counts of what makes it less valid as data."""
     issues: tuple[Issue, ...] = ()
     checks_run: int = 0
     checks_unread: int = 0
@@ -183,6 +186,13 @@ class ScenarioRun:
         return sum((turn.checks for turn in self.turns), CheckCounts())
 
     @property
+    def invalid(self) -> dict[str, int]:
+        """Counts of what makes it less valid as data: in its turns, and scores without a verdict."""
+        counts = sum((Counter(turn.invalid) for turn in self.turns), Counter[str]())
+        counts["unreadable_verdicts"] += sum(value is None for value in self.scores.values())
+        return dict(+counts)
+
+    @property
     def final_metrics(self) -> dict[str, Value]:
         """The latest known value of each metric."""
         latest: dict[str, Value] = {}
@@ -203,8 +213,8 @@ class ScenarioRun:
 
 
 def turn_as_plain(turn: ScenarioTurn) -> dict[str, Any]:
-    """A turn in JSON-compatible form; variables and notes only where there are any."""
-    return {name: value for name, value in asdict(turn).items() if value or name not in _OF_VARIABLES}
+    """A turn in JSON-compatible form; variables, notes and invalid events only where there are any."""
+    return {name: value for name, value in asdict(turn).items() if value or name not in _OPTIONAL}
 
 
 def turn_of(plain: Mapping[str, Any]) -> ScenarioTurn:

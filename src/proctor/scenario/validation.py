@@ -13,6 +13,7 @@ from proctor.evaluators.answer_parser import listed, sections
 from proctor.scenario.definition import Actor, Scenario, Severity, Validation, ValidationCheck
 from proctor.scenario.prompts import Prompts, ScenarioModels
 from proctor.scenario.state import Issue, ScenarioTurn
+from proctor.session import Invalid
 
 DESCRIPTIONS = {
     "actor_decision_consistency": "an actor that acts against its own character, goals or constraints",
@@ -74,6 +75,8 @@ async def check_turn(
             check_issues = await _check(scenario, prompts, models, turn.number, name, check, actor, material)
             issues += check_issues or ()
             run, unread = run + 1, unread + (check_issues is None)
+            if check_issues is None:
+                models.record(Invalid(kind="unreadable_verdicts"))
     return ValidationResult(issues=tuple(issues), run=run, unread=unread)
 
 

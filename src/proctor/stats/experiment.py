@@ -38,6 +38,7 @@ VERSION, TREND = "scenario version", "linear trend"
 """The factor that keeps apart runs of a scenario that was changed, and the contrast of numeric levels."""
 MOST_PAIRED_LEVELS = 12
 """Levels of a factor up to which all pairs are compared."""
+EXCLUDED = "excluded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class RunData:
     repeat: int
     """Runs of the same number have the same seed in every variation."""
     status: str
-    """`completed`, `failed`, `halted` or `running`."""
+    """`completed`, `excluded` (completed, and excluded by the config's `exclude_when`), `failed`, `halted` or
+    `running`."""
     reason: str = ""
     error: str = ""
     metrics: Mapping[str, Number] = field(default_factory=dict)
@@ -112,6 +114,11 @@ class Study:
     def completed(self) -> list[RunData]:
         """The runs that came to their end, of which metrics are summarized."""
         return [run for run in self.runs if run.is_success]
+
+    @property
+    def excluded(self) -> list[RunData]:
+        """The runs that came to their end and are excluded by the config's `exclude_when`."""
+        return [run for run in self.runs if run.status == EXCLUDED]
 
     @property
     def levels(self) -> dict[str, list[str]]:

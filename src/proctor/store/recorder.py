@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from proctor.errors import CONTEXT_OVERFLOW
 from proctor.frozen import fast_init
 from proctor.json_values import MOST, JsonObject
-from proctor.model import FILTERED, REFUSAL, TRUNCATED
 from proctor.session import (
     Event,
     Intervention,
@@ -32,6 +31,7 @@ from proctor.session import (
     ToolCall,
     Usage,
     Workspace,
+    invalidity,
 )
 from proctor.store.tables import amount, clean, finite, merge_row, short, whole
 from proctor.store.writer import timestamp
@@ -59,8 +59,6 @@ _BEFORE_TOKENS = 11
 """Columns of an iteration before its tokens and cost."""
 _NO_TEXT: tuple[str, None] = ("", None)
 _NO_USAGE = Usage()
-_INVALID_ENDS: Mapping[str, InvalidKind] = {REFUSAL: "refusals", FILTERED: "filtered", TRUNCATED: "truncated"}
-"""Ends of answers that make a session less valid."""
 MOST_NOTES = 100
 """Notes kept of a session. All interventions are counted, however many."""
 FREE = frozenset(
@@ -159,6 +157,8 @@ class Recorder:
 
     def score(self, score: "Score") -> None:
         """Record a score of this session."""
+        if score.error:
+            self._count_invalid("unreadable_verdicts")
         position = self._next()
         known = self._columns_of.get(id(score))
         columns = known[1] if known else self._score_columns(score)
@@ -326,8 +326,8 @@ class Recorder:
         if served_model:
             answered = self._served.setdefault(model, {})
             answered[served_model] = answered.get(served_model, 0) + 1
-        if finish_reason in _INVALID_ENDS:
-            self._count_invalid(_INVALID_ENDS[finish_reason])
+        if invalid := invalidity(event):
+            self._count_invalid(*invalid)
         request = self._text(event.request) if event.request else _NO_TEXT
         response = self._text(event.response) if event.response else _NO_TEXT
         row = (
@@ -363,7 +363,7 @@ class Recorder:
         self._validity[kind] = self._validity.get(kind, 0) + count
 
     def _invalid(self, event: Invalid) -> None:
-        self._count_invalid(event.kind)
+        self._count_invalid(event.kind, event.count)
         if event.text:
             self._note(Note(text=event.text))
 

@@ -65,7 +65,10 @@ def unjudged_items(read: StoreReader, run_id: str, items: Iterable[Item]) -> lis
         if row["status"] == QUEUED and session["status"] != SUCCESS:
             continue
         known = json.loads(row["settings"]).get("evaluators") or []
-        if row["status"] == QUEUED or any(each not in known for each in item.settings["evaluators"]):
+        is_new = any(each not in known for each in item.settings["evaluators"])
+        # Verdicts that could not be read are asked for again.
+        has_failed = any(score["error"] for score in read.of_session("scores", session["id"]))
+        if row["status"] == QUEUED or is_new or has_failed:
             unjudged.append(replace(item, settings={**item.settings, JUDGED_SESSION: session["id"]}))
     return unjudged
 
@@ -88,12 +91,18 @@ def finished_checkpoint(read: StoreReader, session_id: str, under_test: str) -> 
             sides=sides,
             end_reason=str(facts.get("end_reason") or "ended"),
             world=world,
+            invalid=_invalid_before_judging(read.session(session_id)),
         ),
         messages=[_message(row) for row in read.of_session("messages", session_id)],
         metrics=[_metric(row) for row in metrics if row["step"]],
         is_finished=True,
         scores=[_score(row) for row in read.of_session("scores", session_id)],
     )
+
+
+def _invalid_before_judging(session: SessionRow) -> dict[str, int]:
+    counts = json.loads(session["validity"])
+    return {kind: count for kind, count in counts.items() if kind != "unreadable_verdicts"}
 
 
 def metric_value(row: MetricRow) -> float | str | None:
@@ -290,9 +299,15 @@ def write_summary(folder: Path, reader: StoreReader, batch: BatchRow) -> JsonObj
         "stand_ins": mock_models(reader, batch["runId"]),
         "served_models": sum_served(reader.last_sessions(batch["runId"], "servedModels")),
         "validity": sum_counts(reader.last_sessions(batch["runId"], "validity")),
+        **({"exclude_when": rule} if (rule := exclusion_rule(batch)) else {}),
     }
     write_json(folder / SUMMARY, document)
     return document
+
+
+def exclusion_rule(batch: BatchRow) -> JsonMap:
+    """The rule `exclude_when` of a run; empty: it has none."""
+    return as_map(json.loads(batch["defaultsJson"]), "exclude_when")
 
 
 def finished_items(reader: StoreReader, run_id: str) -> Iterator[ItemRow]:

@@ -36,6 +36,7 @@ from proctor.job import (
 from proctor.jobs.dialogue.files import (
     SUMMARY,
     count_interrupted,
+    exclusion_rule,
     finished_items,
     read_checkpoint,
     session_document,
@@ -391,7 +392,8 @@ class DialogueJob(Job):
             from proctor.jobs.dialogue.tables import analysis_document
 
             sessions = (session_document(read, item) for item in finished_items(read, run_id))
-            document = analysis_document(sessions, run_id)
+            rule = exclusion_rule(read.exact_batch(run_id)[0])
+            document = analysis_document(sessions, run_id, exclude_when=rule)
             if document is None:
                 raise UsageError("there is no finished dialogue yet\nThe analysis begins with the first.")
             return dialogue_html(document)

@@ -407,6 +407,7 @@ class DialoguePlan:
             "num_runs",
             "sandbox",
             "outage_patience",
+            "exclude_when",
             *(name for name in LATER_KEYS if self.config[name] is None),
         }
         return digest_of({name: value for name, value in self.config.items() if name not in aside})

@@ -32,6 +32,7 @@ from proctor.report.render import (
 )
 from proctor.stats.crossing import cells_of
 from proctor.store import StoreReader
+from proctor.validity import rule_text
 
 DRAWN_CELLS = 40
 SHOWN_SCORES = 4
@@ -59,6 +60,7 @@ def analysis_report(analysis: Mapping[str, Any]) -> Document:
     """The analysis as a document: each measure with its plots, means, sources of variance and effects."""
     left_out, mocks = analysis["left_out"], ", ".join(analysis["stand_ins"])
     excluded = f", {left_out} broken off and excluded" if left_out else ""
+    excluded += f", {_exclusions(analysis)}" if analysis.get("exclude_when") else ""
     mock = f"Mock data: uses scripted or replayed models ({mocks}). Draw no conclusions about real models."
     return Document(
         title=f"Dialogues: {analysis['name']}",
@@ -233,6 +235,13 @@ def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=f"{_about(known)}{more}")]
 
 
+def _exclusions(document: Mapping[str, Any]) -> str:
+    """What `exclude_when` has excluded, with the numbers of dialogues before and after."""
+    rule = rule_text(document["exclude_when"])
+    excluded, left = len(document["excluded"]), document["sessions"]
+    return f"{excluded} of {left + excluded} excluded by exclude_when ({rule}), {left} analyzed"
+
+
 def methods_paragraph(document: Mapping[str, Any]) -> str:
     """How the dialogues were made and analyzed, as a paragraph for a paper."""
     from proctor import __version__
@@ -241,6 +250,7 @@ def methods_paragraph(document: Mapping[str, Any]) -> str:
     clients, therapists = ({cell[side] for cell in cells} for side in ("client", "therapist"))
     sizes = sample_text([cell["mean"]["n"] for cell in cells], "dialogue", "combination")
     left_out = f"; {document['left_out']} that were broken off are excluded" if document["left_out"] else ""
+    left_out += f"; {_exclusions(document)}" if document.get("exclude_when") else ""
     measures = ", ".join(each["measure"] for each in document["measures"])
     mocks = document["stand_ins"]
     sentences = [

@@ -14,6 +14,7 @@ from proctor.json_values import JsonMap, JsonObject
 from proctor.plan.criteria import as_entry
 from proctor.plan.source import KeyPath, KeyPlace, PlanSource, ValuePlace, refuse
 from proctor.plan.validate import (
+    ExcludeWhen,
     Flag,
     OneOrMany,
     OutagePatience,
@@ -173,6 +174,7 @@ class SimulationFile(BaseModel):
         Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None
     ) = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    exclude_when: ExcludeWhen | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
     resources: PlanResources = None

@@ -31,7 +31,7 @@ from proctor.json_values import (
     maps_in,
     texts_in,
 )
-from proctor.validity import INVALID_KINDS
+from proctor.validity import INVALID_KINDS, exclusion_reason
 
 if TYPE_CHECKING:
     import pandas
@@ -163,6 +163,14 @@ def each_session(
                     skipped.files[str(path)] = f"it is no session as simulations write them: {wrong}"
             elif failed or counts(session):
                 yield {**session, "source_file": str(path)}
+
+
+def folder_rule(folder: Path) -> JsonMap:
+    """The rule `exclude_when` of the simulation in a folder; empty: it has none, or no summary."""
+    try:
+        return as_map(_load_document(folder / SUMMARY), "exclude_when")
+    except UsageError:
+        return {}
 
 
 def session_row(session: JsonMap) -> JsonObject:
@@ -375,7 +383,9 @@ def _scored(session: JsonMap) -> JsonObject:
         if "value" not in score and score.get("label"):
             labels.setdefault(str(score["evaluator"]), []).append(str(score["label"]))
     # Labels of messages are summarized by their mode, as numbers by their mean.
-    return {**{name: mode(values) for name, values in labels.items()}, **mean_scores(session)}
+    # An evaluator without a single verdict keeps its column.
+    missing = dict.fromkeys(str(score["evaluator"]) for score in scores if score.get("error"))
+    return {**missing, **{name: mode(values) for name, values in labels.items()}, **mean_scores(session)}
 
 
 def _turn_scores(session: JsonMap) -> dict[tuple[str, int], JsonObject]:
@@ -420,6 +430,11 @@ def _write(output: Path, columns: Sequence[str], rows: Iterable[JsonMap]) -> Non
     write_csv(output, columns, ({name: row.get(name) for name in columns} for row in rows))
 
 
+def _name_of(session: JsonMap) -> str:
+    """What a dialogue is called where it is listed."""
+    return f"{session.get('combination') or 'dialogue'} run {session.get('run_id')}"
+
+
 def _agreed(scales: Mapping[str, set[tuple[float, float] | None]]) -> dict[str, tuple[float, float]]:
     """The scales that all scores of an evaluator have in common."""
     return {name: scale for name, (scale, *others) in scales.items() if scale is not None and not others}
@@ -433,18 +448,25 @@ def analysis_document(
     *,
     by: str = "",
     against: str = "",
+    exclude_when: JsonMap | None = None,
 ) -> dict[str, Any] | None:
     """The analysis of dialogues as plain data, of one measure or of all; None: none is finished.
+
+    `exclude_when` are the conditions of the config that exclude dialogues, by kind of event.
 
     `by` is the factor whose effect is estimated (without one, the therapist), `against` its baseline level.
 
     `skipped` holds the files that could not be read, once all sessions have been.
     """
     rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
+    by_rule = list[str]()
     scales: dict[str, set[tuple[float, float] | None]] = {}
     for session in sessions:
         if not counts(session):
             excluded += 1
+            continue
+        if reason := exclusion_reason(exclude_when or {}, as_map(session, "validity")):
+            by_rule.append(f"{_name_of(session)}: {reason}")
             continue
         rows.append(session_row(session))
         for score in maps_in(session.get("scores")):
@@ -459,6 +481,7 @@ def analysis_document(
         "name": name,
         "sessions": len(rows),
         "left_out": excluded,
+        **({"exclude_when": dict(exclude_when), "excluded": by_rule} if exclude_when else {}),
         "unreadable": sorted(skipped.files) if skipped is not None else [],
         "stand_ins": sorted(mocks),
         "rule": DATA_RULE,

@@ -29,6 +29,7 @@ from proctor.scenario.state import CheckCounts
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
 from proctor.stats.intervals import per_success, wilson
+from proctor.validity import exclusion_reason
 
 if TYPE_CHECKING:
     import pandas
@@ -45,11 +46,12 @@ def read_study(folder: Path) -> Study:
     """Read every run of an experiment. A folder without runs is an empty study."""
     state = _mapping(_read(folder / "batch-state.json"))
     summary = _mapping(_read(folder / "batch-summary.json"))
+    rule = _mapping(summary.get("exclude_when"))
     failed = [_mapping(one) for one in _list(state.get("failed_runs"))]
     reasons = {one["run_id"]: one for one in failed if isinstance(one.get("run_id"), str)}
     paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
     damaged: list[str] = []
-    runs = [run for path in paths if (run := _run(path, reasons, damaged)) is not None]
+    runs = [run for path in paths if (run := _run(path, reasons, damaged, rule)) is not None]
     variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
@@ -71,6 +73,17 @@ def read_study(folder: Path) -> Study:
         damaged=tuple(damaged),
         stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
         description=str(summary.get("description") or ""),
+    )
+
+
+def exclusions_text(excluded: Mapping[str, str], *, analyzed: int) -> str:
+    """What `exclude_when` has excluded, with the numbers of runs before and after."""
+    listed = "; ".join(f"{run}: {reason}" for run, reason in list(excluded.items())[:LISTED_DAMAGE])
+    more = f"; and {len(excluded) - LISTED_DAMAGE} more" if len(excluded) > LISTED_DAMAGE else ""
+    completed = analyzed + len(excluded)
+    return (
+        f"{len(excluded)} of {completed} completed runs excluded by exclude_when, {analyzed} analyzed "
+        f"({listed}{more})."
     )
 
 
@@ -160,7 +173,9 @@ def _manipulated(
     return tuple(chosen)
 
 
-def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[str]) -> RunData | None:
+def _run(
+    folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[str], rule: Mapping[str, str]
+) -> RunData | None:
     named = _LABEL.fullmatch(folder.name)
     if named is None:
         return None
@@ -169,6 +184,8 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[s
     status = str(state.get("status") or "failed")
     if known and status != "completed":
         status = "failed"
+    excluded = exclusion_reason(rule, _mapping(state.get("validity"))) if status == "completed" else ""
+    status = experiment.EXCLUDED if excluded else status
     final, by_turn = _metrics(_read(folder / "metrics.json", damaged))
     costs = _mapping(_read(folder / "costs.json", damaged))
     totals = _mapping(costs.get("totals"))
@@ -179,7 +196,8 @@ def _run(folder: Path, reasons: Mapping[str, Mapping[str, Any]], damaged: list[s
         variation_id=int(named[1]),
         repeat=int(named[2]),
         status=status,
-        reason=str(known.get("reason") or state.get("halt_reason") or ("" if state else "no state")),
+        reason=excluded
+        or str(known.get("reason") or state.get("halt_reason") or ("" if state else "no state")),
         error=str(known.get("error") or state.get("error") or ""),
         metrics=_numbers(final),
         labels={name: value for name, value in final.items() if isinstance(value, str)},
@@ -496,7 +514,12 @@ class BatchAnalyzer:
             "successful_runs": passed,
             "failed_runs": judged - passed,
             "errors": errors,
-            "unfinished_runs": total - judged - errors,
+            "unfinished_runs": total - judged - errors - len(study.excluded),
+            **(
+                {"excluded_runs": {run.run_id: run.reason for run in study.excluded}}
+                if study.excluded
+                else {}
+            ),
             "best_variation": None if best is None else {"variation_id": -best[1], "success_rate": best[0]},
             "notes": [
                 *self._damage(),
@@ -715,6 +738,8 @@ def experiment_text(document: Mapping[str, Any]) -> str:
             f"{patterns['errors']} excluded: ended in an infrastructure error; "
             f"counted as failures, the success rate is {lower_bound}."
         )
+    if excluded := patterns.get("excluded_runs"):
+        lines.append(exclusions_text(excluded, analyzed=patterns["successful_runs"]))
     if patterns["stand_ins"]:
         lines.append("Mock models took part: these results say nothing about real models.")
     for name, statistics in document["metrics_analysis"].items():

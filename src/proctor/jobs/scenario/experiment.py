@@ -42,6 +42,7 @@ from proctor.plan.criteria import as_entry, judge_models, judges_of
 from proctor.plan.source import KeyPath, PlanSource, bytes_of, shortened
 from proctor.plan.validate import (
     Anything,
+    ExcludeWhen,
     Flag,
     MessageWriter,
     ModelPrice,
@@ -143,6 +144,7 @@ class ExperimentConfig(_ExperimentModel):
     judge_model: Text | None = None
     branch: dict[str, Anything] | None = None
     stop_when: StopWhen | None = Field(default=None, description="Stop early, once something is decided.")
+    exclude_when: ExcludeWhen | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
     resources: PlanResources = None
@@ -669,6 +671,7 @@ class Experiment:
             "costPerRunUsd": self.cost_per_run_usd,
             "human": self.human,
             "evaluators": [each["name"] for each in self.judges],
+            **({"excludeWhen": rule} if (rule := self._get("exclude_when")) else {}),
             "aggregateMetrics": bool(self._get("aggregate_metrics", True)),
             "saveIndividualRuns": bool(self._get("save_individual_runs", True)),
         }

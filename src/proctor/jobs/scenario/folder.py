@@ -556,6 +556,7 @@ class _ExperimentDocuments:
             "stand_ins": self._stand_ins(),
             "served_models": self._served,
             "validity": self._validity,
+            "exclude_when": self._options.get("excludeWhen") or {},
             **self.checks(),
         }
 

@@ -28,6 +28,7 @@ from proctor.jobs.scenario.analysis import (
     around_g,
     association_text,
     cost_limits,
+    exclusions_text,
 )
 from proctor.report.charts import Bar, Point, scatter
 from proctor.report.panels import (
@@ -74,10 +75,12 @@ def report_document(analyzer: BatchAnalyzer) -> Document:
     counted = percent(patterns["success_rate_if_errors_failed"])
     errors = f"{excluded}. Counted as failures, the success rate would be {counted}."
     checks = f"Checks of the scenario: {analyzer.checks}." if analyzer.checks.run else ""
+    excluded_runs = patterns.get("excluded_runs") or {}
     texts = [
         study.description,
         errors if patterns["errors"] else "",
         checks,
+        exclusions_text(excluded_runs, analyzed=patterns["successful_runs"]) if excluded_runs else "",
     ]
     return Document(
         title=study.name,
@@ -689,11 +692,13 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
             f"{plural(len(study.descriptions), 'variation')}"
         )
     per_variation = [len(study.of(number)) for number in study.descriptions]
+    excluded = len(study.excluded)
+    by_rule = f", {excluded} of {done + excluded} completed runs excluded by exclude_when" if excluded else ""
     left_out = f", {failed} failed, and {errors} ended in infrastructure errors" if failed or errors else ""
     seeds = any(run.seed is not None for run in runs)
     sentences = [
-        f"{design} ({sample_text(per_variation, 'run', 'variation')}). {done} runs completed{left_out}; "
-        "metrics are the last values of completed runs.",
+        f"{design} ({sample_text(per_variation, 'run', 'variation')}). {done} runs completed{left_out}"
+        f"{by_rule}; metrics are the last values of completed runs.",
         "Runs of equal number have the same random seed in every variation, and comparisons are paired by "
         "seed where both runs completed."
         if seeds and factors

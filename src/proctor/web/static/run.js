@@ -186,6 +186,10 @@ function showNotices() {
     const text = `Uses scripted or replayed models${isMixed ? ` (${who})` : ""}; draw no conclusions about real models.`;
     notices.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Mock run. "), text)));
   }
+  const invalid = Object.entries(run.validity || {}).map(([kind, { events, sessions }]) => `${events} ${kind.replaceAll("_", " ")} in ${sessions} session${sessions === 1 ? "" : "s"}`);
+  if (invalid.length) notices.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Less valid as data. "), `${invalid.join(", ")}.`)));
+  for (const [model, names] of Object.entries(run.servedModels || {}))
+    if (Object.keys(names).length > 1) notices.push(el("div", { class: "notice warn" }, el("p", {}, el("b", {}, "Several models answered. "), `As ${visible(model)}: ${visible(Object.keys(names).join(", "))}.`)));
   const words = {
     halted: "The run was halted. Finished items are saved.",
     interrupted: run.reason === "interrupted" ? "The run was stopped before its end. Finished items are saved." : "The run's process died. Finished items are saved.",

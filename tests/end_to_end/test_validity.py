@@ -1,0 +1,155 @@
+"""Failures that look like success are counted, warned of, asked for again, and excluded by a rule."""
+
+import asyncio
+import csv
+import json
+from pathlib import Path
+
+from conversations import read, split
+from harbours import reply, write_config, write_harbour
+
+from proctor.testing.model_server import ModelServer, ServerReply
+
+REFUSAL = "I'm sorry, but I can't continue with this."
+
+
+async def run(proctor, server: ModelServer, words: str):
+    known = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-loopback-0123456789"}
+    return await asyncio.to_thread(proctor, *split(words), environment=known)
+
+
+def refused() -> ServerReply:
+    """As OpenAI refuses: without content, in a member of its own."""
+    body = reply("").body
+    message = {"role": "assistant", "content": None, "refusal": REFUSAL}
+    return ServerReply(body={**body, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+
+def session(folder: Path, name: str = "patientPsi_CBT_run0.json") -> dict:
+    return read(folder / "out" / name)
+
+
+async def test_a_role_that_runs_on_defaults_is_counted_and_excluded_by_a_rule(proctor, talking_desk) -> None:
+    (talking_desk / "c.yaml").write_text(
+        "clients: [consistentMI, patientPsi]\nnum_runs: 1\nmax_turns: 2\nmodel_name: openai/gpt-4o\n"
+        "exclude_when: {defaulted_states: '> 0'}\n"
+    )
+    async with ModelServer(lambda request: reply("Words.")) as server:
+        done = await run(proctor, server, "simulate --config c.yaml --output-dir out")
+    analyzed = await asyncio.to_thread(proctor, "analyze", "out")
+
+    assert done.returncode == 0, done.stderr
+    counted = session(talking_desk, "consistentMI_CBT_run0.json")["validity"]
+    assert counted["defaulted_states"] > 1 and counted["regenerated_answers"] >= counted["defaulted_states"]
+    assert session(talking_desk)["validity"] == {}
+    assert f"{counted['defaulted_states']} defaulted states in 1 session" in done.stderr
+    assert read(talking_desk / "out" / "batch_summary.json")["validity"]["defaulted_states"]["sessions"] == 1
+    assert "1 of 2 excluded by exclude_when (more than 0 defaulted states), 1 analyzed" in analyzed.stdout
+
+
+async def test_a_refusal_is_asked_for_again_and_never_what_a_patient_says(proctor, talking_desk) -> None:
+    answers = [refused(), reply("One."), reply("Two."), refused(), refused()]
+    async with ModelServer(answers) as server:
+        done = await run(
+            proctor,
+            server,
+            "simulate --num-runs 2 --max-turns 1 --max-workers 1 --model openai/gpt-4o --output-dir out",
+        )
+
+    first, second = session(talking_desk), session(talking_desk, "patientPsi_CBT_run1.json")
+    assert done.returncode == 1
+    assert [message["content"] for message in first["messages"]] == ["One.", "Two."]
+    assert first["validity"] == {"refusals": 1, "regenerated_answers": 1}
+    assert (second["reason"], second["caused_by"], second["messages"]) == ("refused", "infrastructure", [])
+
+
+async def test_a_filtered_answer_is_no_silence_of_the_role_under_test(proctor, talking_desk) -> None:
+    async with ModelServer(lambda request: reply("", finish_reason="content_filter")) as server:
+        await run(
+            proctor, server, "simulate --num-runs 1 --max-turns 1 --model openai/gpt-4o --output-dir out"
+        )
+
+    failed = session(talking_desk)
+    assert (failed["reason"], failed["caused_by"]) == ("content_filter", "infrastructure")
+    assert failed["validity"]["filtered"] == 2
+
+
+async def test_unreadable_verdicts_keep_their_column_and_are_asked_for_again(proctor, talking_desk) -> None:
+    (talking_desk / "c.yaml").write_text(
+        "num_runs: 1\nmax_turns: 1\nmodel_name: openai/gpt-4o\nseed: 1\njudge_model: openai/judge\n"
+        "evaluators: [{name: warmth, instructions: Is it warm?, scale: binary}]\n"
+    )
+    verdict = ["I would rather not say."]
+
+    def answer(request: dict) -> ServerReply:
+        return reply(verdict[0] if request["model"] == "judge" else "Words.")
+
+    async with ModelServer(answer) as server:
+        first = await run(proctor, server, "simulate --config c.yaml --output-dir out")
+        before = session(talking_desk)
+        verdict[0] = '{"reasoning": "It is.", "verdict": "yes"}'
+        asked = len(server.requests)
+        again = await run(proctor, server, "simulate --config c.yaml --output-dir out --resume")
+        new = server.requests[asked:]
+
+    assert "1 unreadable verdict in 1 session" in first.stderr
+    assert before["validity"]["unreadable_verdicts"] == 1
+    assert {request["model"] for request in new} == {"judge"}, again.stderr
+    assert "unreadable_verdicts" not in session(talking_desk)["validity"]
+
+
+WORLD = """\
+name: Vote
+initial_world_state: "Spring."
+turns: 2
+turn_duration: 2 weeks
+world_state_model: openai/narrator
+actors: [port, ferry]
+variables: {vote: {type: choice, values: [yes, no], initial: "yes", per_actor: true, set_by: all}}
+"""
+
+
+async def test_decisions_that_cannot_be_read_are_counted_and_their_runs_excluded(proctor) -> None:
+    write_harbour(proctor.folder, scenario=WORLD)
+    config = write_config(proctor.folder, runs=2, more="exclude_when: {invalid_decisions: '>= 2'}\nseed: 1")
+    calls = iter(range(1000))
+
+    def answer(request: dict) -> ServerReply:
+        if request["model"] == "narrator":
+            return reply("UPDATED STATE: calm")
+        # The ferry never decides in the first run: its four requests are the first.
+        is_valid = request["model"] != "ferry" or next(calls) >= 4
+        return reply(f"ACTION: wait\nSET: vote = {'no' if is_valid else 'perhaps'}")
+
+    async with ModelServer(answer) as server:
+        done = await run(proctor, server, f"experiment {config}")
+
+    folder = proctor.folder / "experiments" / "fees"
+    states = [read(folder / "runs" / f"var-001-run-00{n}" / "scenario-state.json") for n in (1, 2)]
+    assert done.returncode == 0, done.stderr
+    assert states[0]["validity"] == {"regenerated_answers": 2, "invalid_decisions": 2}
+    assert states[1]["validity"] == {}
+    assert "2 invalid decisions in 1 session" in done.stderr
+    analyzed = await asyncio.to_thread(proctor, "analyze", str(folder))
+    assert "1 of 2 completed runs excluded by exclude_when, 1 analyzed" in analyzed.stdout
+    rows = list(csv.DictReader((folder / "analysis" / "runs.csv").open()))
+    assert [row["status"] for row in rows] == ["excluded", "completed"]
+
+
+async def test_a_narrator_that_refuses_or_is_cut_off_does_not_become_the_world(proctor) -> None:
+    write_harbour(proctor.folder)
+    config = write_config(proctor.folder, more="seed: 1")
+    states = iter([refused(), reply("UPDATED STATE: cooperation 4")])
+    cut = reply("UPDATED ST", finish_reason="length")
+
+    def answer(request: dict) -> ServerReply:
+        return next(states, cut) if request["model"] == "narrator" else reply("ACTION: wait")
+
+    async with ModelServer(answer) as server:
+        done = await run(proctor, server, f"experiment {config}")
+
+    state = read(proctor.folder / "experiments" / "fees" / "runs" / "var-001-run-001" / "scenario-state.json")
+    assert done.returncode == 1
+    assert state["completed_turns"] == [1]
+    assert state["turns"][0]["invalid"] == {"refusals": 1, "regenerated_answers": 1}
+    assert "cut off at its length limit" in json.dumps(state)
