@@ -117,8 +117,6 @@ class AgentState:
 
 def take_over(tree: "Worktree") -> AgentState:
     """Repair the agent's repository, and bring its commits into the control repository. Blocks."""
-    git = tree.git
-    current = git.commit_of(f"refs/heads/{tree.branch}") or tree.base_sha
     notes = _repair(tree)
     branches = _branches(tree)
     own = f"refs/heads/{tree.branch}"
@@ -127,16 +125,16 @@ def take_over(tree: "Worktree") -> AgentState:
     merging = [line for file in ("MERGE_HEAD", "rebase-merge/orig-head") if (line := _line(tree, file))]
     interrupted = tuple(line for line in merging if _SHA.fullmatch(line))
     if not head:
-        return _lost(tree, current, notes)
+        return _lost(tree, notes)
     staged = _index_changes(tree, [head, tip, *interrupted])
     if staged is None:
-        return _lost(tree, current, notes)
+        return _lost(tree, notes)
     others = [each for each, sha in branches.items() if each != own and not _is_merged(tree, sha, tip)]
     return AgentState(
         head=head,
         tip=tip,
         head_name=name.removeprefix("refs/heads/"),
-        interrupted=tuple(dict.fromkeys(sha for sha in interrupted if git.commit_of(sha))),
+        interrupted=tuple(dict.fromkeys(sha for sha in interrupted if tree.git.commit_of(sha))),
         other_branches=tuple(each.removeprefix("refs/heads/") for each in others),
         staged=tuple(staged["A"]),
         unstaged=tuple(staged["D"]),
@@ -144,15 +142,16 @@ def take_over(tree: "Worktree") -> AgentState:
     )
 
 
-def _lost(tree: "Worktree", current: str, notes: list[str]) -> AgentState:
+def _lost(tree: "Worktree", notes: list[str]) -> AgentState:
     """Make the agent's repository again: it cannot be read."""
+    current = tree.git.commit_of(f"refs/heads/{tree.branch}") or tree.base_sha
     beneath.remove(tree.place, "git")
     make_repository(tree)
     return AgentState(head=current, tip=current, head_name=tree.branch, notes=[*notes, _LOST])
 
 
 def _is_merged(tree: "Worktree", sha: str, tip: str) -> bool:
-    return bool(tree.git.commit_of(sha)) and tree.git.is_ancestor(sha, tip)
+    return sha == tip or (bool(tree.git.commit_of(sha)) and tree.git.is_ancestor(sha, tip))
 
 
 def _repair(tree: "Worktree") -> list[str]:
@@ -231,7 +230,8 @@ def _index_changes(tree: "Worktree", commits: Sequence[str]) -> dict[str, list[s
     None if the commits cannot be had. Starts no program if the agent has neither committed nor staged.
     """
     changes: dict[str, list[str]] = {"A": [], "D": []}
-    lacking = [sha for sha in dict.fromkeys(commits) if not tree.git.commit_of(sha)]
+    new = dict.fromkeys(sha for sha in commits if sha != tree.base_sha)
+    lacking = [sha for sha in new if not tree.git.commit_of(sha)]
     index = beneath.open_file(tree.place, _admin(tree) / "index")
     is_same = index is None or _is_same(index, tree.control / "index")
     if not lacking and is_same:

@@ -83,7 +83,7 @@ def rescue(path: Path, source: SourceRepository, branch: str, base_sha: str) -> 
 
 
 def _commit(tree: Worktree, message: str, agent: AgentState) -> tuple[str, list[str]]:
-    git, branch = tree.git, f"refs/heads/{tree.branch}"
+    git = tree.git
     tip, head, interrupted = agent.tip, agent.head, agent.interrupted
     notes = ["the agent stopped in the middle of a merge or rebase"] if interrupted else []
     written = _write_tree(tree, agent)
@@ -97,10 +97,9 @@ def _commit(tree: Worktree, message: str, agent: AgentState) -> tuple[str, list[
         sha = tip
     else:
         loose = dict.fromkeys((*interrupted, tip))
-        others = [other for other in loose if not git.is_ancestor(other, head)]
+        others = [other for other in loose if other != head and not git.is_ancestor(other, head)]
         sha = head if clean and not others else git.commit_tree(written, (head, *others), message)
-    git("update-ref", branch, sha)
-    git("reset", "--hard" if sha == tip and behind else "--mixed", "--quiet")
+    git("reset", "--hard" if sha == tip and behind else "--mixed", "--quiet", sha)
     if sha == tip and behind:
         restore_filtered(tree)
     return sha, notes

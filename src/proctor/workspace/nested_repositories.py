@@ -126,10 +126,10 @@ def nested_repositories_hidden(tree: "Worktree", git: "TreeGit", paths: Sequence
 
 
 def _nested(tree: "Worktree", git: "TreeGit", paths: Sequence[str]) -> list[PurePosixPath]:
-    # git lists the files of untracked folders, but nested repositories as folders.
-    listed = git("ls-files", "--others", "--exclude-standard", "-z", "--", *paths).split("\0")
-    folders = [name for name in listed if name.endswith("/")]
-    staged = git("ls-files", "--stage", "-z").split("\0")
-    folders += [entry.partition("\t")[2] for entry in staged if entry.startswith("160000 ")]
+    # git lists the files of untracked folders, after `? `, but nested repositories as folders.
+    which = ("-t", "--others", "--exclude-standard", "--stage", "-z")
+    listed = git("ls-files", *which, "--", *paths).split("\0")
+    folders = [entry[2:] for entry in listed if entry.startswith("? ") and entry.endswith("/")]
+    folders += [entry.partition("\t")[2] for entry in listed if entry[1:].startswith(" 160000 ")]
     links = [PurePosixPath(tree.folder.name) / name / ".git" for name in (*folders, *paths)]
     return [link for link in dict.fromkeys(links) if beneath.exists(tree.place, link)]

@@ -82,10 +82,12 @@ class SourceRepository:
             return ""
         head = git.line("symbolic-ref", "--quiet", "--short", "HEAD")
         flags = ("--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
-        sha, commit, differences = self.base_commit(name), git.commit_of("HEAD"), list[str]()
-        # A tag or commit that is checked out is what the checkout shows.
-        if head != name and (commit != sha or git.commit_of(f"refs/heads/{name}")):
-            differences.append(f"{head} is checked out" if head else f"HEAD is detached at {commit[:12]}")
+        sha, differences = self.base_commit(name), list[str]()
+        if head != name:
+            commit = git.commit_of("HEAD")
+            # A tag or commit that is checked out is what the checkout shows.
+            if commit != sha or git.commit_of(f"refs/heads/{name}"):
+                differences.append(f"{head} is checked out" if head else f"HEAD is detached at {commit[:12]}")
         if git.line("status", *flags):
             differences.append("uncommitted changes are not included")
         return (
@@ -94,9 +96,14 @@ class SourceRepository:
             else ""
         )
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether git may have left objects where it cloned the repository from."""
+        return any(next((folder / "pack").glob("*.promisor"), None) for folder in self.object_folders())
+
     def missing_objects(self, sha: str) -> list[str]:
         """Files and folders of a commit that a partial clone has not fetched yet. Blocks."""
-        if not any(next((folder / "pack").glob("*.promisor"), None) for folder in self.object_folders()):
+        if not self.is_partial:
             return []
         listed = self.git("rev-list", "--objects", "--missing=print", f"{sha}^{{tree}}")
         return [line[1:] for line in listed.splitlines() if line.startswith("?")]
@@ -127,7 +134,7 @@ class SourceRepository:
 
     def partial_problem(self, name: str) -> str:
         """Why files of a base that a partial clone lacks cannot be fetched; empty: they can."""
-        missing = self.missing_objects(self.base_commit(name))
+        missing = self.missing_objects(self.base_commit(name)) if self.is_partial else []
         if not missing:
             return ""
         exit_code, _, stderr = self.git.run("ls-remote", "--quiet", self.promisor, "HEAD")
