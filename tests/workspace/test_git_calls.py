@@ -61,7 +61,7 @@ PLACES = (
     "GIT_CEILING_DIRECTORIES",
 )
 """Options and variables that lead git to another folder or repository."""
-OTHER_AT = ("check.at", "self.findings.at")
+OTHER_AT = ("check.at", "np.add.at", "self.findings.at")
 """Methods called `at` that have nothing to do with git."""
 
 
