@@ -9,6 +9,7 @@ from urllib.parse import quote
 from stocked_runs import NOW, add_duel, add_run, add_score, add_session, duel, finish
 
 from proctor.api.reports import make_report
+from proctor.api.run_results import answer_of_run
 from proctor.item import Item
 from proctor.store import Scope, timestamp
 
@@ -83,7 +84,9 @@ def test_the_cheapest_model_within_the_readers_margin_is_named_everywhere_alike(
     other = shared.get(f"{address}&baseline=cheap/model").json["choice"]
     assert (other["baseline"], other["isBest"]) == ("cheap/model", False)
     assert shared.get(f"{address}&baseline=nobody").status == 404
-    # The report and its JSON say the same.
+    # The terminal, the report and its JSON say the same.
+    text = answer["sections"][0]["text"]
+    assert answer_of_run(shared.site.context, "near").text == text
     assert answer["sections"][0]["text"] in shared.get("/api/runs/near/report?format=md").text
     report = json.loads(make_report(shared.site.context, Scope(run_id="near"), "json"))
     assert report["choice"] == answer["choice"]

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -203,18 +203,7 @@ class ResultsOfRuns:
                 self._pending.pop(run_id, None)
 
     def _choice(self, batch: BatchRow) -> Choice | None:
-        """What to use; None while the run is executed, and where it compares nothing or could stop early."""
-        from proctor.stats.choice import choose
-
-        run_id = batch["runId"]
-        by = self._decisions.factor(batch)
-        if (
-            not by
-            or batch["status"] == RUNNING
-            or self._ctx.store.read.resource(run_id, STOP_RULE) is not None
-        ):
-            return None
-        return choose(self._results.of(run_id), by)
+        return _choice(self._ctx, batch, self._results.of)
 
     def _put(
         self, run_id: str, view: Document, state: State, began: float, choice: Choice | None = None
@@ -272,6 +261,35 @@ class ResultsOfRuns:
         return batch["status"], batch["finishedAt"], finished, last["at"], last["end"]
 
 
+def answer_of_run(ctx: RunContext, run_id: str) -> Sentence | None:
+    """What to use, as the results of a run begin; None while it is executed, or compares nothing."""
+    from proctor.stats.loading import load_results
+
+    batch = ctx.store.read.batch(run_id, ctx.now())
+    choice = _choice(ctx, batch, lambda run: load_results(ctx.store.read, [run], ctx.now()))
+    return _answer(choice) if choice else None
+
+
+def _choice(ctx: RunContext, batch: BatchRow, load: "Callable[[str], Results]") -> Choice | None:
+    """What to use; None while a run is executed, and where it compares nothing or could stop early."""
+    run_id, by = batch["runId"], _compared_factor(ctx, batch)
+    if not by or batch["status"] == RUNNING or ctx.store.read.resource(run_id, STOP_RULE) is not None:
+        return None
+    from proctor.stats.choice import choose
+
+    return choose(load(run_id), by)
+
+
+def _compared_factor(ctx: RunContext, batch: BatchRow) -> str:
+    """What a run compares: its models, else its agents, if they vary and are few enough to compare."""
+    if not job_of_run(batch["job"]).view.is_comparison:
+        return ""
+    pairs = stored_items.agent_model_counts(ctx.store.read, batch["runId"])
+    levels = {"agent": {row["agent"] for row in pairs}, "model": {row["model"] for row in pairs}}
+    varied = [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
+    return next((name for name in ("model", "agent") if name in varied), "")
+
+
 def _answer(choice: Choice) -> Sentence:
     from proctor.report.answer import answer
 
@@ -309,7 +327,7 @@ class _Decisions:
         total, finished = sum(counts.values()), finished_count(counts)
         rule = own = stored_rule(read, run_id)
         if own is None or own.ranks is None:
-            by = self.factor(batch)
+            by = _compared_factor(self._ctx, batch)
             rule = StopRule(by=by, ranks=1) if by else None
         if rule is None or not finished:
             return []
@@ -330,15 +348,6 @@ class _Decisions:
         is_running = batch["status"] == RUNNING
         # With a rule of their own, runs have their tasks in random order.
         return [decision_sentence(standing, is_running=is_running, is_random=own is not None)]
-
-    def factor(self, batch: BatchRow) -> str:
-        """What a run compares: its models, else its agents, if they vary and are few enough to compare."""
-        if not job_of_run(batch["job"]).view.is_comparison:
-            return ""
-        pairs = stored_items.agent_model_counts(self._ctx.store.read, batch["runId"])
-        levels = {"agent": {row["agent"] for row in pairs}, "model": {row["model"] for row in pairs}}
-        varied = [name for name, names in levels.items() if 1 < len(names - {""}) <= MOST_COMPARED]
-        return next((name for name in ("model", "agent") if name in varied), "")
 
 
 def _counted_sections(levels: Mapping[str, Mapping[str, int]], by: str) -> list[Section]:

@@ -46,6 +46,8 @@ from proctor.item import RUNNING, SUCCESS, shown_status
 from proctor.json_values import JsonObject, camel_document
 from proctor.stop_rule import stop_lines
 
+MOST_ANSWERED = 20_000
+"""Items of a run whose answer `show` computes; reports have that of larger ones."""
 WIDE = 100
 """Columns of a terminal from which on times are written in full."""
 SHORT_ID = 8
@@ -304,7 +306,10 @@ def _print_failures(ctx: RunContext, run_id: str) -> None:
 
 
 def _print_agents_and_models(ctx: RunContext, run_id: str, *, is_running: bool) -> None:
-    """The success rate of each agent and model over tasks, if there are several."""
+    """The success rate of each agent and model over tasks, if there are several, and which one to use."""
+    # Loads the figures of a run, which lists of runs do not need.
+    from proctor.api.run_results import answer_of_run
+
     rates = rates_over_tasks(ctx.store.read, run_id, is_running=is_running)
     if len(rates) < 2:
         return
@@ -321,6 +326,10 @@ def _print_agents_and_models(ctx: RunContext, run_id: str, *, is_running: bool) 
     ]
     print()
     print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
+    if sum(progress.items for progress, _ in rates) <= MOST_ANSWERED and (
+        answer := answer_of_run(ctx, run_id)
+    ):
+        print(f"\n{printable(answer.text)}")
 
 
 def _print_next_commands(ctx: RunContext, run_id: str, status: str, counts: Mapping[str, int]) -> None:

@@ -196,9 +196,9 @@ def router(site: AppState) -> APIRouter:
         if not rich:
             return FormattedPart(**asdict(named(session_id).text(position, part, offset=offset, limit=limit)))
         found = named(session_id).text(position, part, offset=offset, limit=min(limit, LONGEST_TEXT))
-        # Whole lines, so that each part is formatted on its own.
-        text = found.text[: found.text.rfind("\n") + 1] or found.text if found.is_cut else found.text
-        nodes = rich_nodes(text, markdown=rich == "markdown")
+        # Whole lines, so that each part is formatted on its own; what is part of a line is shown as it is.
+        lines = found.text[: found.text.rfind("\n") + 1] if found.is_cut else found.text
+        text, nodes = lines or found.text, rich_nodes(lines, markdown=rich == "markdown") if lines else None
         return FormattedPart(text=text, size=found.size, is_cut=found.is_cut, offset=offset, nodes=nodes)
 
     @routes.post("/api/highlighted", tags=["sessions"], summary="Code with its syntax highlighted")

@@ -25,7 +25,7 @@ const table = new DataTable({
   rowKey: (run) => run.runId,
   open: (run) => go(`/runs/${encodeURIComponent(run.runId)}`),
   columns: [
-    { key: "select", title: el("span", { class: "unseen" }, "Select"), class: "col-select", cell: selectCell },
+    { key: "select", title: el("span", { role: "img", "aria-label": "Select" }, "✓"), class: "col-select", cell: selectCell },
     { key: "run", title: "Run", class: "col-name", cell: nameCell },
     { key: "status", title: "Status", class: "col-status", cell: statusCell },
     { key: "progress", title: "Progress", class: "col-progress", cell: progressCell },

@@ -57,6 +57,8 @@ function styled(before, codes) {
 const LONG = 1500;
 // Pieces loaded per click: more would block the browser for seconds.
 const AT_ONCE = 20;
+// What comes later in a text is shown as it is: formatted parts are small, and a text may have megabytes.
+const MOST_FORMATTED = 100_000;
 // The server counts code points, JavaScript UTF-16 units.
 const characters = (text) => [...text].length;
 
@@ -70,7 +72,7 @@ export function longText(piece, address, { show = (text) => [visible(text)], cla
   let offset = characters(piece.text);
   const button = el("button", { type: "button", class: "compact show-more" }, `Show all (${number(piece.size)})`);
   const next = async () => {
-    const more = await api.get(`${address}${query({ offset, ...parameters })}`);
+    const more = await api.get(`${address}${query({ offset, ...(offset < MOST_FORMATTED ? parameters : {}) })}`);
     // Parts end at a line end: each is its own block, so that adding one does not lay out the whole text again.
     const line = more.isCut ? more.text.lastIndexOf("\n") + 1 : 0;
     const part = line ? more.text.slice(0, line) : more.text;
