@@ -196,3 +196,23 @@ def test_a_role_that_is_changed_after_the_start_is_played_as_it_was(proctor, tal
     assert (
         len({read(path)["roles"]["client"]["digest"] for path in talking_desk.glob("out/*_run*.json")}) == 1
     )
+
+
+def test_a_changed_config_overwrites_no_finished_dialogue(proctor, talking_desk) -> None:
+    simulate = "simulate --num-runs 2 --model scripted/talking --seed 1 --output-dir out"
+    proctor(*split(f"{simulate} --max-turns 3"))
+    before = {path.name: path.read_bytes() for path in (talking_desk / "out").glob("*_run*.json")}
+
+    changed = [proctor(*split(f"{simulate} --max-turns 1 --resume")) for _ in range(2)]
+    after = {path.name: read(path) for path in (talking_desk / "out").glob("*_run*.json")}
+
+    assert [each.returncode for each in changed] == [0, 0]
+    assert {name: (talking_desk / "out" / name).read_bytes() for name in before} == before
+    new = {f"patientPsi_CBT_run{n}.v2.json" for n in (0, 1)}
+    assert set(after) == {*before, *new}
+    assert {after[name]["num_turns"] for name in new} == {1}
+    summary = read(talking_desk / "out" / "batch_summary.json")["by_combination"]
+    assert {name: part["avg_turns"] for name, part in summary.items()} == {
+        "patientPsi_CBT": 3,
+        "patientPsi_CBT (version 2)": 1,
+    }

@@ -222,6 +222,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "scores": _scores(reader, session_id, _scales(settings)),
         "item_id": item["id"],
         "repeat": settings.get("repeat", settings["run"]),
+        **({"version": settings["version"]} if "version" in settings else {}),
     }
     if "world" in details:
         document |= {

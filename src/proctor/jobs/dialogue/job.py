@@ -5,10 +5,12 @@ Roles are stored with the run under their digests: it finishes with the roles it
 """
 
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from proctor.batch.preflight import check_evaluators, check_model
@@ -54,6 +56,7 @@ from proctor.models import ModelRouter
 from proctor.plan.validate import stop_settings
 from proctor.stop_rule import StopRule, make_stop_rule
 from proctor.store import Resource, batches
+from proctor.store.items import item_states
 from proctor.store.runs import batches_of_job
 from proctor.store.tables import BatchRow
 
@@ -70,6 +73,8 @@ class DialogueJobPlan(JobPlan):
     output: Path | None = None
     """Folder of the run; None until the run is known."""
     default_output: Path
+    files: Mapping[str, str] = field(default_factory=dict)
+    """File names of the dialogues that the run has already, by the ID of the item."""
 
     @property
     def item_count(self) -> int:
@@ -108,10 +113,16 @@ class DialogueJobPlan(JobPlan):
             raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from error
         return replace(super().begin_run(run_id, ctx), plan=replace(self, output=folder))
 
-    def for_run(self, batch: BatchRow, ctx: RunContext) -> ResumedPlan:  # noqa: ARG002
+    def for_run(self, batch: BatchRow, ctx: RunContext) -> ResumedPlan:
         """The plan in the folder of an earlier run."""
+        files = {
+            row["id"]: str(json.loads(row["settings"])["file"])
+            for row in item_states(ctx.store.read, batch["runId"])
+            if row["sessionId"]
+        }
+        plan = replace(self, output=_output_of(batch), files=files)
         # The prompt only names the two roles.
-        return ResumedPlan(plan=replace(self, output=_output_of(batch)), derived_fields=frozenset({"prompt"}))
+        return ResumedPlan(plan=plan, derived_fields=frozenset({"prompt"}))
 
     def model_options(self) -> ModelOptions:
         """How its models are reached."""
@@ -169,8 +180,15 @@ class DialogueJobPlan(JobPlan):
             yield Resource(kind="world", name="world", digest=world_digest(world), content=content)
 
     def items(self) -> Iterator[Item]:
-        """The dialogues, repeat by repeat."""
-        return self.simulation.items(self._output)
+        """The dialogues, repeat by repeat.
+
+        One that differs from an earlier dialogue of the same place is another version of it, with a file of
+        its own: no file of a dialogue that was paid for is overwritten.
+        """
+        items = self.simulation.items(self._output)
+        return (
+            map(partial(_in_its_file, self.files, set(self.files.values())), items) if self.files else items
+        )
 
     @property
     def _output(self) -> str:
@@ -402,6 +420,27 @@ class DialogueJob(Job):
 
 
 JOB = DialogueJob()
+
+
+def _in_its_file(files: Mapping[str, str], taken: Container[str], item: Item) -> Item:
+    """An item with a file that no other item of the run has."""
+    written = str(item.settings["file"])
+    stem, version = written.removesuffix(".json"), 1
+    file = files.get(item.id, written)
+    if item.id in files:
+        version = int(match[1]) if (match := _VERSION.search(file)) else 1
+    else:
+        while file in taken:
+            version += 1
+            file = f"{stem}.v{version}.json"
+    if version == 1:
+        return item
+    combination = f"{item.settings['combination']} (version {version})"
+    settings = {**item.settings, "file": file, "combination": combination, "version": version}
+    return replace(item, settings=settings, factors={**item.factors, "version": str(version)})
+
+
+_VERSION = re.compile(r"\.v(\d+)\.json$")
 
 
 def default_output(now: datetime) -> str:

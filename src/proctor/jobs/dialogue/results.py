@@ -34,7 +34,7 @@ DESIGN = Design(
     sides=(CLIENT, THERAPIST),
     random=(CLIENT, THERAPIST, "profile"),
     # Models are part of the sides.
-    settings=("therapist_profile", "temperature"),
+    settings=("therapist_profile", "temperature", "version"),
     others=("client_model", "therapist_model"),
     unit="dialogue",
 )

@@ -101,6 +101,7 @@ SESSION_COLUMNS = (
     "repeat",
     "parameters_not_sent",
     "served_models",
+    "version",
     *INVALID_KINDS,
 )
 NUMBERS = ("num_turns", "total_messages", "therapist_words", "client_words", "total_tokens", "cost_usd")
@@ -202,6 +203,8 @@ def session_row(session: JsonMap) -> JsonObject:
         "repeat": session.get("repeat"),
         "parameters_not_sent": _not_sent(record),
         "served_models": _served(record),
+        # Of another config than the first; text, since it is no quantity.
+        "version": str(session.get("version") or 1),
         **_validity(session),
     }
     if "task" in session:
@@ -363,7 +366,7 @@ def _is_session(document: object) -> TypeGuard[JsonMap]:
 
 def _in_order(path: Path) -> tuple[str, int, str]:
     """`…_run2` before `…_run10`."""
-    stem, _, number = path.stem.rpartition("_run")
+    stem, _, number = re.sub(r"\.v\d+$", "", path.stem).rpartition("_run")
     return (stem, int(number), path.name) if number.isdecimal() else (path.stem, -1, path.name)
 
 
