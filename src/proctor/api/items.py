@@ -11,6 +11,7 @@ from proctor.api.loaded_results import ItemCounts, LoadedResults, Reading
 from proctor.cache import LruCache, ResultCache
 from proctor.context import RunContext
 from proctor.errors import NotFound
+from proctor.formatting import percent, seconds, usd
 from proctor.item import RUNNING
 from proctor.json_values import CamelJson
 from proctor.metric import SCORE
@@ -106,6 +107,8 @@ class MatrixPage(CamelJson):
     """False: all items are being read; these are some of the first tasks, or none. Ask again."""
     reading: Reading | None = None
     """Progress of that. Null: nothing is read."""
+    figures: Sequence[str] = ()
+    """Of each level: success rate, mean cost and mean time of an item. Empty while items are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +266,7 @@ class Matrices:
         self._ctx = ctx
         self._results = results
         self._lock = Lock()
-        self._cache: LruCache[tuple[str, str], tuple[Results, Matrix]] = LruCache(MOST_MATRICES)
+        self._cache: LruCache[tuple[str, str], tuple[Results, Matrix, list[str]]] = LruCache(MOST_MATRICES)
         self._first_tasks = ResultCache["Matrix"](ctx.now, while_running=LIVE)
 
     def page(
@@ -286,7 +289,8 @@ class Matrices:
         """
         batch = self._ctx.store.read.batch(run_id, self._ctx.now())
         run_id = batch["runId"]
-        table, is_current = self._matrix(batch, by, wait)
+        table, figures = self._matrix(batch, by, wait)
+        is_current = figures is not None
         if not is_current and (search or disagree or score):
             # The first tasks say nothing about all of them.
             tasks, rows, offset = [], [], 0
@@ -305,10 +309,11 @@ class Matrices:
             tasks=len(table),
             is_current=is_current,
             reading=None if is_current else self._results.reading(run_id),
+            figures=figures or (),
         )
 
-    def _matrix(self, batch: BatchRow, by: str, wait: float) -> "tuple[Matrix, bool]":
-        """The matrix of a run, and whether it has all items; if not, it has those of the first tasks."""
+    def _matrix(self, batch: BatchRow, by: str, wait: float) -> "tuple[Matrix, list[str] | None]":
+        """The matrix of a run, and the figures of its levels; without these, it has the first tasks only."""
         # numpy is loaded with the first matrix, not with the server.
         from proctor.stats.figures import Matrix
         from proctor.stats.loading import load_first_results
@@ -320,14 +325,15 @@ class Matrices:
             first = self._first_tasks.get(
                 batch, by, lambda: Matrix(load_first_results(self._ctx.store.read, run_id), by)
             )
-            return first, False
+            return first, None
         with self._lock:
             cached = self._cache.get((run_id, by))
         if cached is None or cached[0] is not results:
-            cached = (results, Matrix(results, by))
+            matrix = Matrix(results, by)
+            cached = (results, matrix, _level_figures(results, matrix))
             with self._lock:
                 self._cache.put((run_id, by), cached)
-        return cached[1], True
+        return cached[1], cached[2]
 
     def _with_answers(self, run_id: str, rows: Sequence[MatrixRow], characters: int) -> list[MatrixRow]:
         """The rows of a matrix with status and answer of the first item of each cell."""
@@ -337,6 +343,19 @@ class Matrices:
         if characters:
             _add_outcomes(read, list(first.values()), characters)
         return [replace(row, cells=[_with_answer(cell, first) for cell in row.cells]) for row in rows]
+
+
+def _level_figures(results: "Results", matrix: "Matrix") -> list[str]:
+    """What the heading of each level says; the figures are those of the run's results."""
+    from proctor.stats.figures import factor_figures
+
+    levels = {level.name: level for level in factor_figures(results, matrix.by).levels}
+    return [
+        " · ".join([percent(level.success.value), usd(level.cost_usd.value), seconds(level.seconds.value)])
+        if (level := levels.get(name))
+        else ""
+        for name in matrix.levels
+    ]
 
 
 def _with_answer(cell: LevelCell | None, first: Mapping[str, PageItem]) -> LevelCell | None:

@@ -566,7 +566,7 @@ def log_ticks(values: Sequence[float], say: Say, width: float) -> list[float]:
         first = max(index for index, step in enumerate(every) if step <= low * (1 + 1e-9))
         last = next(index for index, step in enumerate(every) if step >= high * (1 - 1e-9) and index > first)
         steps = every[first : last + 1]
-        if sum(text_width(say(step), PHONE_SIZE) + LETTER for step in steps) < width:
+        if sum(text_width(say(step), PHONE_SIZE) * SPACIOUS + LETTER for step in steps) < width:
             return steps
     return [steps[0], steps[-1]]
 

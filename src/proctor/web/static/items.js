@@ -12,11 +12,22 @@ const SELECT_WIDTH = "36px";
 /** Items that can be selected at once: more than anybody reads. */
 const MOST_SELECTED = 500;
 // Column widths on a phone, where three must fit.
-const NARROW = { status: "104px", seconds: "76px" };
+const NARROW = { status: "96px", seconds: "68px" };
 
 const shortRepo = (repo) => repo.replace(/\/+$/, "").split("/").pop() || "";
 const text = (key) => (row) => visible(row[key] || "");
 const full = (words) => el("span", { title: words }, visible(words));
+const isNarrow = () => matchMedia("(max-width: 760px)").matches;
+/** Height of a row; on a phone it is a card. */
+const rowHeight = () => (isNarrow() ? 94 : 40);
+
+/** The prompt; on a phone with the model and the error, which have no columns there. */
+function promptCell(row, href) {
+  const link = el("a", { href, tabindex: "-1", title: visible(row.prompt) }, visible(row.prompt));
+  if (!isNarrow()) return link;
+  return el("span", { class: "item-card" }, link, el("span", { class: "soft small" }, visible(row.model || row.agent || "")), row.error ? el("span", { class: "soft small" }, visible(row.error)) : null);
+}
+
 /** What came out of an item, if it was loaded. */
 const outcome = (row) => row.outcome || { answer: "", checkOutput: "", scores: {}, tags: [], notes: 0, isStarred: false };
 
@@ -28,7 +39,7 @@ export function columnsFor(factors, titles, evaluates, scores = []) {
     { key: "id", title: "Item", width: "150px", cell: (row) => el("code", {}, row.id) },
     { key: "position", title: "#", width: "64px", numeric: true, cell: (row) => number(row.position + 1) },
     { key: "repo", title: "Repository", width: "minmax(90px, 1fr)", cell: (row) => el("span", { title: row.repo }, visible(shortRepo(row.repo))) },
-    { key: "prompt", title: "Prompt", width: "minmax(200px, 2.4fr)", cell: (row, href) => el("a", { href, tabindex: "-1", title: visible(row.prompt) }, visible(row.prompt)) },
+    { key: "prompt", title: "Prompt", width: "minmax(200px, 2.4fr)", cell: promptCell },
     { key: "agent", title: "Agent", width: "minmax(80px, .8fr)", cell: text("agent") },
     { key: "model", title: "Model", width: "minmax(160px, 1.4fr)", cell: (row) => full(row.model) },
     { key: "answer", title: "Answer", width: "minmax(160px, 2fr)", sortable: false, cell: (row) => full(outcome(row).answer) },
@@ -98,7 +109,7 @@ export class ItemGrid extends PagedGrid {
     this.wanted = filters;
     this.selected = new Map();
     this.all = el("input", { type: "checkbox", "aria-label": "Select all items", onclick: () => this.selectAll(this.all.checked) });
-    this.build("Items", { multiselectable: true });
+    this.build("Items", { multiselectable: true, rowHeight: rowHeight() });
     setInterval(() => this.tick(), 1000);
     // Shift extends the selection of items, not that of text.
     this.tall.addEventListener("mousedown", (event) => event.shiftKey && event.target.closest(".select") && event.preventDefault());
@@ -117,8 +128,9 @@ export class ItemGrid extends PagedGrid {
 
   setColumns(columns) {
     this.columns = columns;
-    const narrow = matchMedia("(max-width: 760px)").matches;
-    const width = (column) => (narrow ? NARROW[column.key] || column.width.replace(/minmax\(\d+px/, "minmax(88px") : column.width);
+    this.rowHeight = rowHeight();
+    this.body.style.setProperty("--row", `${this.rowHeight}px`);
+    const width = (column) => (isNarrow() ? NARROW[column.key] || column.width.replace(/minmax\(\d+px/, "minmax(88px") : column.width);
     this.setWidths([SELECT_WIDTH, ...columns.map(width)]);
   }
 

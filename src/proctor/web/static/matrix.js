@@ -44,19 +44,20 @@ class MatrixGrid extends PagedGrid {
 
   stored(response) {
     this.changed(response);
-    this.showLevels(response.levels);
+    this.showLevels(response.levels, response.figures);
     if (response.total) this.empty.hidden = true;
     else if (!response.isCurrent) this.showEmpty(readingText(response.reading, "Reading all items…"), "The matrix of a large run takes some seconds.");
     else if (response.tasks) this.showEmpty("No matching tasks.", "Change the search, or show all tasks.");
     else this.showEmpty("No finished items yet.", "");
   }
 
-  showLevels(levels) {
+  showLevels(levels, figures) {
     const columns = this.pair || levels;
-    const state = JSON.stringify([this.pair, levels]);
+    const state = JSON.stringify([this.pair, levels, figures]);
     if (state === this.shownLevels) return;
     this.shownLevels = state;
     this.levels = levels;
+    this.figures = figures;
     this.columns = columns;
     this.rowHeight = this.pair ? DIFF_ROW : ROW;
     this.body.style.setProperty("--row", `${this.rowHeight}px`);
@@ -67,8 +68,8 @@ class MatrixGrid extends PagedGrid {
   }
 
   headings() {
-    const heading = (title) => el("div", { role: "columnheader", title: visible(title) }, visible(title));
-    return [heading("Task"), ...this.columns.map(heading)];
+    const heading = (title, figures = "") => el("div", { role: "columnheader", title: visible(`${title} ${figures}`.trim()) }, visible(title), figures ? el("span", { class: "level-figures" }, figures) : null);
+    return [heading("Task"), ...this.columns.map((level) => heading(level, this.figures?.[this.levels.indexOf(level)]))];
   }
 
   cells(row) {

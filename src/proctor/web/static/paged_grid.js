@@ -7,7 +7,6 @@ export const PAGE = 100;
 const TALLEST = 8_000_000;
 // Height of the bar at the top of every page, and of the heading, which stay in view.
 const BAR = 52;
-const HEADING = 36;
 const LEAST_ROWS = 4;
 const REFRESH = 1500;
 // How far an arrow key scrolls sideways, in pixels.
@@ -158,7 +157,7 @@ export class PagedGrid extends HTMLElement {
 
   /** How far the rows are scrolled beyond the heading, in pixels. */
   get scrolled() {
-    return this.offsetParent ? Math.max(0, BAR + HEADING - this.tall.getBoundingClientRect().top) : 0;
+    return this.offsetParent ? Math.max(0, BAR + this.heading.offsetHeight - this.tall.getBoundingClientRect().top) : 0;
   }
 
   visibleRange() {
@@ -235,7 +234,7 @@ export class PagedGrid extends HTMLElement {
 
   /** The index that a key moves to; undefined: another key. */
   moved(key) {
-    const fit = Math.max(1, Math.floor((innerHeight - BAR - HEADING) / this.rowHeight) - 1);
+    const fit = Math.max(1, Math.floor((innerHeight - BAR - this.heading.offsetHeight) / this.rowHeight) - 1);
     const next = { ArrowDown: this.active + 1, ArrowUp: this.active - 1, PageDown: this.active + fit, PageUp: this.active - fit, Home: 0, End: this.total - 1 }[key];
     return next === undefined ? undefined : Math.min(this.total - 1, Math.max(0, next));
   }
@@ -263,7 +262,8 @@ export class PagedGrid extends HTMLElement {
 
   scrollToActive() {
     const y = this.tall.getBoundingClientRect().top + this.active * this.step;
-    if (y < BAR + HEADING) scrollBy(0, y - BAR - HEADING);
+    const top = BAR + this.heading.offsetHeight;
+    if (y < top) scrollBy(0, y - top);
     else if (y + this.rowHeight > innerHeight) scrollBy(0, y + this.rowHeight - innerHeight + 8);
   }
 
