@@ -54,6 +54,16 @@ def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
     assert "asks by client and therapist" in JOB.documents(done.run_id, ctx).analysis()
 
 
+def test_ratings_at_the_end_of_their_scale_have_an_interval_on_it(ctx, tmp_path):
+    (tmp_path / "judge.yaml").write_text('rules: [{reply: \'{"reasoning": "cold", "score": 1}\'}]\n')
+    criterion = "{name: warmth, instructions: How warm?, scale: scalar, range: [1, 5], model: scripted/judge}"
+    done = run(ctx, tmp_path, f"{CONFIG}evaluators: [{criterion}]\n")
+
+    # Taken for a share, three of three had 0.44 to 1.
+    for mark in JOB.documents(done.run_id, ctx).results().sections[0].marks:
+        assert (mark.value, mark.low, mark.high) == (1.0, 1.0, 5.0)
+
+
 def test_without_scores_the_page_shows_the_turns_and_without_dialogues_nothing(ctx, tmp_path):
     done = run(ctx, tmp_path)
     view = JOB.documents(done.run_id, ctx).results()

@@ -13,10 +13,10 @@ from typing import Any
 
 from proctor.dialogue.conversation import Checkpoint, ConversationCheckpoint, Side, parse_conversation
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
-from proctor.evaluators.registry import criterion_scale, declared_scale
+from proctor.evaluators.registry import declared_scale
 from proctor.item import ERROR, FINISHED, QUEUED, SUCCESS, TIMEOUT, Item
-from proctor.jobs.dialogue.results import is_data, results_of, summary_of
-from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, json_object, maps_in
+from proctor.jobs.dialogue.results import criteria_scales, is_data, results_of, summary_of
+from proctor.json_values import JsonMap, JsonObject, as_map, as_number, as_text, json_object
 from proctor.model_client import ClientTotals
 from proctor.score import Score
 from proctor.store import ItemFilter, StoreReader
@@ -219,7 +219,7 @@ def session_document(reader: StoreReader, item: ItemRow) -> JsonObject:
         "stand_in": bool(session and session["isMock"]),
         "validity": json.loads((session and session["validity"]) or "{}"),
         "states": _states(metrics),
-        "scores": _scores(reader, session_id, _scales(settings)),
+        "scores": _scores(reader, session_id, criteria_scales(settings)),
         "item_id": item["id"],
         "repeat": settings.get("repeat", settings["run"]),
         **({"version": settings["version"]} if "version" in settings else {}),
@@ -372,13 +372,6 @@ def _states(metrics: Sequence[MetricRow]) -> list[JsonObject]:
             value = metric_value(row)
             turns.setdefault(row["step"], {"turn": row["step"] - 1})[row["name"]] = value
     return list(turns.values())
-
-
-def _scales(settings: JsonMap) -> dict[str, tuple[float, float]]:
-    """The scales that the criteria of a dialogue declare."""
-    criteria = [as_map(entry, "criterion") for entry in maps_in(settings.get("evaluators"))]
-    known = {as_text(each, "name"): criterion_scale(each) for each in criteria}
-    return {name: scale for name, scale in known.items() if scale is not None}
 
 
 def _scores(

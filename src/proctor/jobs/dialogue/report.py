@@ -18,7 +18,14 @@ from proctor.document import (
 )
 from proctor.formatting import UNKNOWN, chance, figure, limits_text, percent, plural
 from proctor.item import FINISHED
-from proctor.jobs.dialogue.results import DESIGN, measure_rows, measures, plain_cell, results_of
+from proctor.jobs.dialogue.results import (
+    DESIGN,
+    measure_rows,
+    measures,
+    plain_cell,
+    results_of,
+    score_scales,
+)
 from proctor.json_values import JsonMap
 from proctor.report import as_markdown
 from proctor.report.charts import Bar, bars
@@ -149,8 +156,10 @@ def results_view(read: StoreReader, run_id: str) -> Document:
         return Document()
     scores = [name for name in measures(rows) if name != "num_turns"][:SHOWN_SCORES]
     sections: list[Section] = []
+    scales = score_scales(results)
     for measure in scores or ["num_turns"]:
-        cells = [plain_cell(asdict(cell)) for cell in cells_of(DESIGN, rows, measure)]
+        scale = scales.get(measure)
+        cells = [plain_cell(asdict(cell)) for cell in cells_of(DESIGN, rows, measure, declared=scale)]
         sections += _heat_maps(measure.removeprefix("score."), cells)
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)

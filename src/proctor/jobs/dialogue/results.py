@@ -13,8 +13,9 @@ from typing import Any
 
 from proctor.dialogue.participant import CLIENT, SIDES, THERAPIST
 from proctor.errors import NotFound
+from proctor.evaluators.registry import criterion_scale
 from proctor.item import FAIL, FINISHED, SUCCESS
-from proctor.json_values import JsonObject
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_number, as_text, maps_in
 from proctor.stats.crossing import Crossing, Design, Rows, crossings, measures_of
 from proctor.stats.experiment import Scale
 from proctor.store import StoreReader
@@ -61,6 +62,7 @@ def results_of(reader: StoreReader, run_id: str) -> Iterator[JsonObject]:
         scores.setdefault(score["id"], []).append({"evaluator": score["evaluator"], "value": score["value"]})
     for row in dialogue_items(reader, run_id):
         factors, settings = json.loads(row["factors"]), json.loads(row["settings"])
+        scales = criteria_scales(settings)
         yield {
             "status": row["status"],
             "client": factors[CLIENT],
@@ -72,7 +74,10 @@ def results_of(reader: StoreReader, run_id: str) -> Iterator[JsonObject]:
             "combination": settings["combination"],
             "end_reason": row["ended"],
             "num_turns": None if row["turns"] is None else int(row["turns"]),
-            "scores": scores.get(row["id"], []),
+            "scores": [
+                score | ({"scale": [*scale]} if (scale := scales.get(as_text(score, "evaluator"))) else {})
+                for score in scores.get(row["id"], [])
+            ],
         }
 
 
@@ -168,6 +173,24 @@ def measure_rows(results: Iterable[Result]) -> list[dict[str, object]]:
         for result in results
         if counts(result)
     ]
+
+
+def criteria_scales(settings: JsonMap) -> dict[str, Scale]:
+    """The scales that the criteria of a dialogue declare, by evaluator, from its item's settings."""
+    criteria = [as_map(entry, "criterion") for entry in maps_in(settings.get("evaluators"))]
+    known = {as_text(each, "name"): criterion_scale(each) for each in criteria}
+    return {name: scale for name, scale in known.items() if scale is not None}
+
+
+def score_scales(results: Iterable[Result]) -> dict[str, Scale]:
+    """The scales that all scores of an evaluator declare alike, by measure."""
+    found: dict[str, set[Scale | None]] = {}
+    for result in results:
+        for score in maps_in(result.get("scores")):
+            ends = [end for each in as_list(score, "scale") if (end := as_number(each)) is not None]
+            scale = (ends[0], ends[1]) if len(ends) == 2 else None
+            found.setdefault(f"score.{score['evaluator']}", set()).add(scale)
+    return {name: scale for name, (scale, *others) in found.items() if scale is not None and not others}
 
 
 def measures(rows: Rows) -> list[str]:

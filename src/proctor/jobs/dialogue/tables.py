@@ -19,12 +19,18 @@ from proctor.export.tables import write_csv
 from proctor.formatting import count_words
 from proctor.item import SUCCESS
 from proctor.jobs.dialogue.files import SUMMARY
-from proctor.jobs.dialogue.results import DATA_RULE, analysis, counts, mean_scores, with_distinct_names
+from proctor.jobs.dialogue.results import (
+    DATA_RULE,
+    analysis,
+    counts,
+    mean_scores,
+    score_scales,
+    with_distinct_names,
+)
 from proctor.json_values import (
     JsonMap,
     JsonObject,
     as_integer,
-    as_list,
     as_map,
     as_number,
     as_text,
@@ -438,11 +444,6 @@ def _name_of(session: JsonMap) -> str:
     return f"{session.get('combination') or 'dialogue'} run {session.get('run_id')}"
 
 
-def _agreed(scales: Mapping[str, set[tuple[float, float] | None]]) -> dict[str, tuple[float, float]]:
-    """The scales that all scores of an evaluator have in common."""
-    return {name: scale for name, (scale, *others) in scales.items() if scale is not None and not others}
-
-
 def analysis_document(
     sessions: Iterable[Mapping[str, Any]],
     name: str,
@@ -463,7 +464,7 @@ def analysis_document(
     """
     rows, excluded, mocks = list[dict[str, Any]](), 0, set[str]()
     by_rule = list[str]()
-    scales: dict[str, set[tuple[float, float] | None]] = {}
+    scored = list[JsonObject]()
     for session in sessions:
         if not counts(session):
             excluded += 1
@@ -472,10 +473,11 @@ def analysis_document(
             by_rule.append(f"{_name_of(session)}: {reason}")
             continue
         rows.append(session_row(session))
-        for score in maps_in(session.get("scores")):
-            ends = [end for each in as_list(score, "scale") if (end := as_number(each)) is not None]
-            scale = (ends[0], ends[1]) if len(ends) == 2 else None
-            scales.setdefault(f"score.{score['evaluator']}", set()).add(scale)
+        scales = [
+            {name: score.get(name) for name in ("evaluator", "scale")}
+            for score in maps_in(session.get("scores"))
+        ]
+        scored.append({"scores": scales})
         if session.get("stand_in"):
             mocks |= {role["model"] for role in session["roles"].values() if role["model"]}
     if not rows:
@@ -489,6 +491,6 @@ def analysis_document(
         "stand_ins": sorted(mocks),
         "rule": DATA_RULE,
         "measures": analysis(
-            with_distinct_names(rows), measure, by=by, against=against, scales=_agreed(scales)
+            with_distinct_names(rows), measure, by=by, against=against, scales=score_scales(scored)
         ),
     }
