@@ -131,6 +131,8 @@ class ModelOptions:
     """How long calls wait for a provider that cannot be reached; None: as the settings say."""
     sandbox: object = None
     """`sandbox` of the plan, for the programs of its evaluators; None: as the settings say."""
+    service: str = ""
+    """`batch`: calls are sent as batches of the provider. Empty: one by one."""
     scripts: Mapping[str, ScriptedModel] = field(default_factory=dict)
     """Scripted models by name, for a worker that does not see the folders; others are looked up there."""
 
@@ -154,6 +156,7 @@ class ModelOptions:
             replay=as_text(source, "replay") or None,
             outage_patience_seconds=as_number(patience),
             sandbox=source.get("sandbox"),
+            service=as_text(source, "service"),
         )
 
     def stored(self) -> JsonObject:
@@ -162,6 +165,7 @@ class ModelOptions:
             "outagePatience": self.outage_patience_seconds,
             "sandbox": self.sandbox,
             "agentModels": list(self.agent_models) or None,
+            "service": self.service or None,
         }
         return {
             "prices": self.prices,
@@ -355,6 +359,7 @@ def make_models(
             ),
         ),
         needs_prices=settings.store_budget_usd is not None,
+        service=options.service,
     )
     for name, function in functions.models.items() if functions else ():
         router.add_route(name, CallableRoute(function))

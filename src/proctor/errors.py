@@ -189,6 +189,8 @@ class ModelError(AttemptError):
     """Whether another try may succeed, where this one may be billed."""
     pause_seconds = 0.0
     """How long to wait before another try, of a call that may be billed."""
+    is_to_be_sent_alone = False
+    """Whether a provider's batch has not answered the call, which then goes alone, at another price."""
 
 
 CONTEXT_OVERFLOW = "context_overflow"

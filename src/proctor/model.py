@@ -24,6 +24,8 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """temperature, max_tokens, top_p, stop, response_format and the like."""
     seed: int | None = None
+    alone: bool = False
+    """Not as part of a provider's batch, where the route has batches."""
 
 
 @fast_init

@@ -7,6 +7,7 @@ items that have not started are still queued.
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from proctor.batch.host import DriverHost, call_on_loop
 from proctor.context import RunContext
 from proctor.errors import Aborted, AgentNotStarted, AttemptError, Interrupted, StoreError, first_error
 from proctor.formatting import elapsed
-from proctor.item import ERROR, FAIL, SUCCESS, TIMEOUT, UNCHECKED
+from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
 from proctor.job import BatchEnd, ItemFinished, Job, JobPlan, RunHooks, StepFinished
 from proctor.json_values import as_whole_number
 from proctor.models import ModelRouter
@@ -128,6 +129,7 @@ class Executor:
         """Without `engine`: worker processes if they are worth it or `workers` asks for them, otherwise this
         process."""
         self._job, self._plan, self._run_id, self._ctx, self._models = job, plan, run_id, ctx, models
+        models.batches_folder = ctx.home / "provider-batches" / run_id
         self._engine = engine
         self._workers = workers
         self._observer = observer
@@ -231,8 +233,17 @@ class Executor:
             if processes:
                 processes.close()
             await models.close()
+            self._forget_batches()
             if models.recording:
                 models.recording.close()
+
+    def _forget_batches(self) -> None:
+        """Delete what is kept of provider batches when no item is left that may ask for their answers."""
+        folder = self._models.batches_folder
+        if folder and folder.is_dir():
+            counts = self._ctx.store.read.totals(self._run_id)["counts"]
+            if not (counts[QUEUED] or counts[RUNNING]):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _item_finished(self, item: ItemFinished) -> None:
         self._write_files(partial(self._hooks.item_finished, item))

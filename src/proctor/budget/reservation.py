@@ -384,6 +384,9 @@ class BudgetedModel:
                         raise
                     return self._settled(answer, hold, worst)
                 except ModelError as error:
+                    if error.is_to_be_sent_alone and not request.alone:
+                        request = replace(request, alone=True)
+                        continue
                     pause = pause_before_retry(error, tries)
                     if pause is None:
                         raise

@@ -434,6 +434,10 @@ class Client:
         )
         return self._session
 
+    def session_for(self, target: CallTarget) -> "tuple[aiohttp.ClientSession, str | None]":
+        """The session for other requests to the provider of a target, and the proxy to use, if any."""
+        return self._session or self._open(), self._proxy(target)
+
     async def _post_once(self, target: CallTarget, body: bytes) -> tuple[JsonMap, bytes, str]:
         try:
             prepared = self._prepared.get(target.url)

@@ -128,8 +128,10 @@ class Price:
         for name, factors in FASTER.items():
             if name in body:
                 factor *= factors.get(as_text(body, name).lower(), 1.0)
-        if factor == 1.0:
-            return self
+        return self if factor == 1.0 else self.times(factor)
+
+    def times(self, factor: float) -> "Price":
+        """The price with all rates multiplied."""
         dearer = tuple((start, _multiplied(rates, factor)) for start, rates in self.dearer)
         return replace(self, rates=_multiplied(self.rates, factor), dearer=dearer)
 

@@ -82,19 +82,23 @@ class ModelRouter:
         keep_bodies: bool = False,
         recording: RecordingOrReplay | None = None,
         needs_prices: bool = False,
+        service: str = "",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`scripts` are scripted models by name, `folders` are searched for others; `prices` are declared
         prices; `agent_models` are what agents without a model may request from the gateway, None: every model
         of a known provider; `keep_bodies` records the bodies of requests and answers; `recording` records or
         replays all traffic; the caller closes it. With `needs_prices`, `check` rejects models without a known
-        price.
+        price. `service` is `batch` to send calls as batches of the provider, except those of agents.
         """
         self._environment = environment
         self.folders = tuple(folders)
         """Searched for scripts."""
         self._scripts = scripts or {}
         self._needs_prices = needs_prices
+        self._service = service
+        self.batches_folder: Path | None = None
+        """Keeps what was sent as batches, until it is answered. None: the run has not begun."""
         self._declared = prices or {}
         self.agent_models = agent_models
         """What agents without a model of their own may request; None: every model of a known provider."""
@@ -165,6 +169,8 @@ class ModelRouter:
                 return "a recording answers the calls of one process"
             if isinstance(route, LocalRoute):
                 return "each would start its own server of the local model"
+        if self._service:
+            return "batches collect the calls of one process"
         return ""
 
     def answer(self, request: Request) -> Coroutine[Any, Any, Answer]:
@@ -186,7 +192,7 @@ class ModelRouter:
         recording mismatches and parameters that the provider does not support.
         """
         take = self.recording.take(item_id, "process", volatile) if self.recording else None
-        return _AttemptModel(self, waited, take, note, set() if item_id else self._reported)
+        return _AttemptModel(self, waited, take, note, set() if item_id else self._reported, item_id)
 
     def route(self, model: str) -> Route:
         """The route of `model`; a `ModelError` when there is none."""
@@ -259,7 +265,8 @@ class ModelRouter:
         route = self._route_of_request(request.model)
         limit = answer_limit(request, route)
         body = request_body(request, route)
-        return worst_case_of(request.model, body, limit, route.price, endpoint=route.endpoint)
+        price = route.price_of(request) if isinstance(route, RemoteRoute) else route.price
+        return worst_case_of(request.model, body, limit, price, endpoint=route.endpoint)
 
     def get_ready(self) -> None:
         """Load what the checked models need, before anything runs."""
@@ -273,6 +280,9 @@ class ModelRouter:
     async def close(self) -> None:
         """Close the gateway and all connections."""
         await self.gateway.close()
+        for route in self._routes.values():
+            if isinstance(route, RemoteRoute):
+                await route.close()
         if self._client is not None:
             await self._client.close()
         if self._local is not None:
@@ -343,7 +353,18 @@ class ModelRouter:
         wire = wires[endpoint.wire]
         is_local = is_loopback(endpoint.base_url)
         target = CallTarget(endpoint, wire.url(endpoint), wire.headers(endpoint), is_local)
-        return RemoteRoute(self.client, wire, target, find_price, self._keep_bodies)
+        known = (self.client, wire, target, find_price, self._keep_bodies)
+        if not self._service:
+            return RemoteRoute(*known)
+        # Loaded here: few runs need it.
+        from proctor.models.provider_batches import PROVIDERS, BatchRoute
+
+        if endpoint.provider not in PROVIDERS:
+            raise UsageError(
+                f"`service: batch`: {endpoint.provider} has no batches that Proctor can send\n"
+                f"Remove `service`, or choose a model of {' or '.join(PROVIDERS)}."
+            )
+        return BatchRoute(*known, folder=lambda: self.batches_folder)
 
     def _price(self, model: str) -> Price | None:
         return price_of(model, self._declared, at=self._priced_at)
@@ -359,8 +380,10 @@ class _AttemptModel:
         take: Take | None,
         note: AddNote | None,
         reported: set[tuple[str, str]],
+        item_id: str,
     ) -> None:
         """`reported` are models with parameters that were noted already."""
+        self._item_id = item_id
         self._models = models
         self._waited = waited
         self._take = take
@@ -374,6 +397,8 @@ class _AttemptModel:
         if request.parameters or request.seed is not None:
             self._report_not_sent(request, route)
         if self._take is None:
+            if isinstance(route, RemoteRoute):
+                return route.answer_item(self._item_id, request, self._waited)
             return route.answer(request, self._waited)
         return answer_recorded(self._take, request, route, self._waited)
 

@@ -277,6 +277,22 @@ class RemoteRoute:
     def price(self) -> Price | None:
         return self._find_price()
 
+    def price_of(self, request: Request) -> Price | None:  # noqa: ARG002 (all cost the same)
+        """The price of a request."""
+        return self.price
+
+    def answer_item(
+        self,
+        item_id: str,  # noqa: ARG002 (no matter whose it is)
+        request: Request,
+        waited: Waited | None,
+    ) -> Coroutine[Any, Any, Answer]:
+        """Answer a request of an item."""
+        return self.answer(request, waited)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
     async def answer(self, request: Request, waited: Waited | None) -> Answer:
         if self._pricing is None:
             # The price table takes a third of a second to load: done while the first call is running.

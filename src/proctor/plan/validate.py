@@ -162,6 +162,10 @@ OutagePatience = Annotated[
     ),
 ]
 """The same name in every plan."""
+ProviderService = Annotated[
+    Literal["batch"] | None,
+    Field(description="`batch` sends calls as batches of the provider: half the price, within a day."),
+]
 
 
 def _is_resources(value: object) -> object:

@@ -91,7 +91,7 @@ class ModelServer:
         """`answers` are given in turn, "OK." when there are none; `names` are the models it lists. Port 0 is
         any that is free. `prices` are what it bills: USD per million tokens of input and of output."""
         self._port = port
-        self._prices = prices
+        self.prices = prices
         self.billed_usd: dict[str, float] = {}
         """What it bills, by model: all requests that it processed, whatever its clients got of them."""
         self.answers = answers
@@ -104,6 +104,13 @@ class ModelServer:
         self.at_once = 0
         """Requests that are being answered now; one whose connection was closed no longer is."""
         self.most_at_once = 0
+        self.batch_seconds = 0.0
+        """Until a batch ends."""
+        self.batch_answers: int | None = None
+        """Requests of each batch that are answered before it expires. None: all."""
+        self.batches: list[dict[str, Any]] = []
+        """The batches that were created, as their interface shows them."""
+        self._files: dict[str, bytes] = {}
         self._given: Answering = answers
         self._position = 0
         """Answers of `_given` that were given."""
@@ -114,6 +121,11 @@ class ModelServer:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_get("/v1/models", self._list)
+        app.router.add_post("/v1/files", self._upload)
+        app.router.add_get("/v1/files/{file}/content", self._content)
+        app.router.add_post("/v1/batches", self._create_batch)
+        app.router.add_get("/v1/batches", self._list_batches)
+        app.router.add_get("/v1/batches/{batch}", self._batch)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=4096).start()
@@ -148,12 +160,67 @@ class ModelServer:
     async def _list(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": name, "object": "model"} for name in self._names]})
 
-    def _bill(self, model: str, answer: ServerReply) -> None:
+    async def _upload(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        file = form["file"]
+        assert isinstance(file, web.FileField)
+        name = f"file-{len(self._files)}"
+        self._files[name] = file.file.read()
+        return web.json_response({"id": name, "object": "file", "purpose": form["purpose"]})
+
+    async def _content(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._files[request.match_info["file"]])
+
+    async def _create_batch(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        entries = [json.loads(line) for line in self._files[asked["input_file_id"]].splitlines()]
+        answered, failed = list[str](), list[str]()
+        for entry in entries[: self.batch_answers]:
+            self.requests.append(entry["body"])
+            answer = self._next(entry["body"])
+            self._bill(str(entry["body"].get("model", "")), answer, 0.5)
+            body = {"model": entry["body"].get("model", ""), **answer.body}
+            response = {"status_code": answer.status, "request_id": "req", "body": body}
+            line = json.dumps({"custom_id": entry["custom_id"], "response": response, "error": None})
+            (answered if answer.status == 200 else failed).append(line)
+        name = f"batch-{len(self.batches)}"
+        files = {"output_file_id": answered, "error_file_id": failed}
+        for member, lines in files.items():
+            if lines:
+                self._files[f"{name}-{member}"] = "\n".join(lines).encode()
+        ended = "completed" if len(answered) + len(failed) == len(entries) else "expired"
+        self.batches.append(
+            {
+                "id": name,
+                "object": "batch",
+                "status": ended,
+                "metadata": asked.get("metadata"),
+                "ends": asyncio.get_running_loop().time() + self.batch_seconds,
+                **{member: f"{name}-{member}" for member, lines in files.items() if lines},
+            }
+        )
+        return web.json_response(self._shown(self.batches[-1]))
+
+    async def _batch(self, request: web.Request) -> web.Response:
+        found = [each for each in self.batches if each["id"] == request.match_info["batch"]]
+        return web.json_response(self._shown(found[0]) if found else {}, status=200 if found else 404)
+
+    async def _list_batches(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [self._shown(each) for each in self.batches]})
+
+    @staticmethod
+    def _shown(batch: Mapping[str, Any]) -> dict[str, Any]:
+        if asyncio.get_running_loop().time() >= batch["ends"]:
+            return dict(batch)
+        shown = ("id", "object", "metadata")
+        return {name: batch[name] for name in shown} | {"status": "in_progress"}
+
+    def _bill(self, model: str, answer: ServerReply, factor: float = 1.0) -> None:
         tokens = answer.billed_tokens
         if tokens is None:
             usage = answer.body.get("usage") if answer.status == 200 else None
             tokens = (usage["prompt_tokens"], usage["completion_tokens"]) if usage else (0, 0)
-        usd = (tokens[0] * self._prices[0] + tokens[1] * self._prices[1]) / 1e6
+        usd = factor * (tokens[0] * self.prices[0] + tokens[1] * self.prices[1]) / 1e6
         self.billed_usd[model] = self.billed_usd.get(model, 0.0) + usd
 
     def _next(self, body: Mapping[str, Any]) -> ServerReply:

@@ -411,6 +411,7 @@ class CodingPlan(JobPlan):
             record=self._file("record"),
             replay=self._file("replay"),
             outage_patience_seconds=self.setting("outage_patience"),
+            service=self.setting("service") or "",
         )
 
     def defaults_json(self) -> JsonObject:

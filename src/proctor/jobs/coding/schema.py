@@ -23,6 +23,7 @@ from proctor.plan.validate import (
     PlanModel,
     PlanResources,
     PlanSandbox,
+    ProviderService,
     Seconds,
     Seed,
     StopWhen,
@@ -218,6 +219,7 @@ class CodingPlanFile(PlanModel):
         None, alias="stop_when", description="Stop early, once something is decided."
     )
     outage_patience: OutagePatience = None
+    service: ProviderService = None
     notify: Text | None = Field(None, description="Command run at the end, or the word `desktop`.")
     prices: dict[str, ModelPrice] | None = None
     models: Texts | None = Field(

@@ -30,6 +30,7 @@ from proctor.plan.validate import (
     OutagePatience,
     PlanResources,
     PlanSandbox,
+    ProviderService,
     Seconds,
     Text,
     Usd,
@@ -576,6 +577,7 @@ class EvaluationPlan(_EvaluationModel):
     prices: dict[str, ModelPrice] | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
+    service: ProviderService = None
     resources: PlanResources = None
 
 

@@ -1,0 +1,458 @@
+"""Calls that are sent as batches of the provider, at half the price (OpenAI's `/v1/batches`).
+
+Requests are collected for a second, uploaded as a file, and answered together, minutes to hours later. What
+was sent is kept in a folder of the run: after a kill, its answers are fetched and not paid for again. What a
+batch has not answered before it expired is sent singly.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from proctor.errors import NOT_SENT, ModelError
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, json_object
+from proctor.model import Answer, Request
+from proctor.models.prices import OUTPUT_LIMITS, Price
+from proctor.models.routes import RemoteRoute, encode, priced, sent_parameters
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from proctor.models.client import CallTarget, Client, Waited
+    from proctor.models.providers import WireFormat
+
+BATCH = "batch"
+PROVIDERS = ("groq", "openai")
+"""Those whose batches have this interface."""
+PRICE_FACTOR = 0.5
+"""Batches cost half at all of them."""
+COLLECT_SECONDS = 1.0
+"""A batch is sent when no request has come for so long."""
+MOST_REQUESTS, MOST_BYTES = 50_000, 190_000_000
+"""The provider's limits: 50,000 requests, 200 MB."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 30.0
+"""Between two looks at a batch."""
+TRIES = 5
+ENDED = ("completed", "expired", "cancelled", "failed")
+
+
+class NotInBatch(ModelError):
+    """The batch has ended without an answer to the request, which costs nothing; it can be sent singly."""
+
+    is_to_be_sent_alone = True
+
+
+class _Unreachable(ModelError):
+    """The provider did not answer, however often it was asked."""
+
+
+class BatchAnswer(NamedTuple):
+    """The answer to one request of a batch."""
+
+    status: int
+    body: bytes
+    request_id: str
+    seconds: float
+
+
+def digest_of_request(item_id: str, body: JsonMap) -> str:
+    """What tells a request of a run from others. Not the limit of its answer, which a budget may change."""
+    plain = {name: value for name, value in body.items() if name not in OUTPUT_LIMITS}
+    return hashlib.sha256(encode([item_id, plain]).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for its answer."""
+
+    digest: str
+    body: JsonMap
+    answer: "asyncio.Future[BatchAnswer]"
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch as its file keeps it."""
+
+    token: str
+    """Its name, also at the provider: a batch is found by it whose id was not written before a kill."""
+    requests: dict[str, str]
+    """Digest of each request by its id in the batch."""
+    batch: str = ""
+    """The provider's id; empty: not known."""
+    answers: "dict[str, asyncio.Future[BatchAnswer]]" = field(default_factory=dict)
+
+
+class ProviderBatches:
+    """The batches of one model. Use it on one event loop; close it at the end."""
+
+    def __init__(
+        self, target: "CallTarget", proxy: str | None, session: "aiohttp.ClientSession", folder: Path
+    ) -> None:
+        """`folder` keeps what was sent."""
+        self._target = target
+        self._proxy = proxy
+        self._session = session
+        self._folder = folder
+        self._new: list[_Waiting] = []
+        self._collecting: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sent: list[_Sent] = []
+        self._found: dict[str, deque[asyncio.Future[BatchAnswer]]] = defaultdict(deque)
+        """Answers to requests of an earlier process, by digest."""
+        self._loading: asyncio.Task[None] | None = None
+        self._used: set[asyncio.Future[BatchAnswer]] = set()
+        """Answers that were handed out."""
+
+    async def answer(self, digest: str, body: JsonMap, waited: "Waited | None") -> BatchAnswer:
+        """The answer of a batch. Raises `NotInBatch`, or another `ModelError`."""
+        began = time.monotonic()
+        if self._loading is None:
+            self._loading = self._start(self._load())
+        await asyncio.shield(self._loading)
+        if earlier := self._found.get(digest):
+            answer = earlier.popleft()
+        else:
+            answer = asyncio.get_running_loop().create_future()
+            self._new.append(_Waiting(digest, body, answer))
+            if self._collecting is None or self._collecting.done():
+                self._collecting = self._start(self._collect())
+        try:
+            while not answer.done():
+                pause = min(10.0, max(COLLECT_SECONDS, (time.monotonic() - began) / 10))
+                if waited:
+                    waited(pause)
+                await asyncio.wait([answer], timeout=pause)
+        except asyncio.CancelledError:
+            number = len(self._new)
+            self._new = [each for each in self._new if each.answer is not answer]
+            if len(self._new) < number:
+                raise asyncio.CancelledError(NOT_SENT) from None
+            raise
+        self._used.add(answer)
+        return answer.result()
+
+    async def close(self) -> None:
+        """Stop waiting. Batches whose answers were not all used stay, for a later process."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for sent in self._sent:
+            if self._used.issuperset(sent.answers.values()):
+                self._path(sent).unlink(missing_ok=True)
+
+    def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _load(self) -> None:
+        """Wait for the answers to what an earlier process has sent."""
+        for sent in self._read_folder():
+            sent.batch = sent.batch or await self._find(sent.token)
+            if sent.batch:
+                self._watch(sent)
+            else:
+                # It was killed before it created the batch.
+                self._path(sent).unlink(missing_ok=True)
+
+    async def _collect(self) -> None:
+        while self._new:
+            number = -1
+            while number < len(self._new) < MOST_REQUESTS:
+                number = len(self._new)
+                await asyncio.sleep(COLLECT_SECONDS)
+            size, count = 0, 0
+            while count < min(len(self._new), MOST_REQUESTS) and size < MOST_BYTES:
+                size += len(encode(self._new[count].body))
+                count += 1
+            some, self._new = self._new[:count], self._new[count:]
+            if some:
+                await self._send(some)
+
+    async def _send(self, some: list[_Waiting]) -> None:
+        token = secrets.token_hex(8)
+        ids = {f"{token}-{number}": each for number, each in enumerate(some)}
+        sent = _Sent(token, {name: each.digest for name, each in ids.items()})
+        sent.answers = {name: each.answer for name, each in ids.items()}
+        lines = (
+            encode({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": each.body})
+            for name, each in ids.items()
+        )
+        try:
+            uploaded = await self._upload("\n".join(lines).encode("utf-8", "replace"))
+            # Kept before it is created: from then on it is billed.
+            self._write(sent)
+            sent.batch = await self._create(uploaded, token)
+            self._write(sent)
+        except ModelError as error:
+            if not error.may_be_billed:
+                self._path(sent).unlink(missing_ok=True)
+            _fail(sent.answers.values(), error)
+            return
+        self._watch(sent)
+
+    def _watch(self, sent: _Sent) -> None:
+        self._sent.append(sent)
+        if not sent.answers:
+            loop = asyncio.get_running_loop()
+            sent.answers = {name: loop.create_future() for name in sent.requests}
+            for name, digest in sent.requests.items():
+                self._found[digest].append(sent.answers[name])
+                # Nobody may ask for it: its item had finished.
+                sent.answers[name].add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._start(self._follow(sent))
+
+    async def _follow(self, sent: _Sent) -> None:
+        """Wait for the end of a batch, and deliver its answers."""
+        began, pause = time.monotonic(), FIRST_PAUSE_SECONDS
+        problem: ModelError
+        try:
+            while (state := await self._ended(sent)) is None:
+                await asyncio.sleep(pause)
+                pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
+            seconds = time.monotonic() - began
+            for member in ("output_file_id", "error_file_id"):
+                if file := as_text(state, member):
+                    self._deliver(sent, await self._bytes("GET", f"files/{file}/content"), seconds)
+            problem = NotInBatch(f"the batch {sent.batch} is {as_text(state, 'status')} without an answer")
+            if as_text(state, "status") == "failed":
+                problem = ModelError(_failure(state), reason="bad_request")
+        except ModelError as error:
+            # What the provider has answered is billed; a later process fetches it.
+            problem, problem.may_be_billed, problem.is_repeatable = error, True, False
+        _fail(sent.answers.values(), problem)
+
+    async def _ended(self, sent: _Sent) -> JsonMap | None:
+        """The state of a batch that has ended; None: it has not, or the provider cannot be reached."""
+        try:
+            state = await self._json("GET", f"batches/{sent.batch}")
+        except _Unreachable:
+            return None
+        return state if as_text(state, "status") in ENDED else None
+
+    def _deliver(self, sent: _Sent, lines: bytes, seconds: float) -> None:
+        for line in lines.splitlines():
+            entry = json_object(line.decode(errors="replace")) or {}
+            answer = sent.answers.get(as_text(entry, "custom_id"))
+            response = as_map(entry, "response")
+            status = response.get("status_code")
+            if answer is None or answer.done() or not isinstance(status, int):
+                continue
+            body = encode(response.get("body")).encode("utf-8", "replace")
+            answer.set_result(BatchAnswer(status, body, as_text(response, "request_id"), seconds))
+
+    # Files of the run.
+
+    def _path(self, sent: _Sent) -> Path:
+        return self._folder / f"{sent.token}.json"
+
+    def _write(self, sent: _Sent) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        endpoint = self._target.endpoint
+        document = {"address": endpoint.base_url, "model": endpoint.model, "token": sent.token}
+        making = self._path(sent).with_suffix(".making")
+        with making.open("w", encoding="utf-8") as file:
+            json.dump({**document, "batch": sent.batch, "requests": sent.requests}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        making.replace(self._path(sent))
+
+    def _read_folder(self) -> Iterable[_Sent]:
+        endpoint = self._target.endpoint
+        for path in sorted(self._folder.glob("*.json")):
+            kept = json_object(path.read_text(encoding="utf-8")) or {}
+            if (kept.get("address"), kept.get("model")) == (endpoint.base_url, endpoint.model):
+                requests = {str(name): str(digest) for name, digest in as_map(kept, "requests").items()}
+                yield _Sent(as_text(kept, "token"), requests, as_text(kept, "batch"))
+
+    # The provider's interface.
+
+    async def _upload(self, data: bytes) -> str:
+        import aiohttp
+
+        def form() -> aiohttp.FormData:
+            fields = aiohttp.FormData()
+            fields.add_field("purpose", "batch")
+            fields.add_field("file", data, filename="requests.jsonl", content_type="application/jsonl")
+            return fields
+
+        return as_text(await self._json("POST", "files", form=form), "id")
+
+    async def _create(self, file: str, token: str) -> str:
+        request = {
+            "input_file_id": file,
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+            "metadata": {"proctor": token},
+        }
+        return as_text(await self._json("POST", "batches", body=request, known_as=token), "id")
+
+    async def _find(self, token: str) -> str:
+        """The batch of this name; empty: it was not created."""
+        listed = await self._json("GET", "batches?limit=100")
+        batches = (as_map(each) for each in as_list(listed, "data"))
+        known = (as_text(each, "id") for each in batches if as_text(each, "metadata", "proctor") == token)
+        return next(known, "")
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonMap | None = None,
+        form: "Callable[[], aiohttp.FormData] | None" = None,
+        known_as: str = "",
+    ) -> JsonObject:
+        raw = await self._bytes(method, path, body=body, form=form, known_as=known_as)
+        answer = json_object(raw.decode(errors="replace"))
+        if answer is None:
+            raise ModelError(f"{self._target.endpoint.provider} answered {method} {path} without JSON")
+        return dict(answer)
+
+    async def _bytes(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonMap | None = None,
+        form: "Callable[[], aiohttp.FormData] | None" = None,
+        known_as: str = "",
+    ) -> bytes:
+        """The answer to a request, which is tried again where the provider does not answer.
+
+        `known_as` is the name of the batch that it creates: it is not created again if it is there.
+        """
+        import aiohttp
+
+        from proctor.models.client import RetryableError, error_of
+
+        endpoint = self._target.endpoint
+        headers = dict(self._target.headers)
+        if body is None:
+            headers.pop("Content-Type", None)
+        error: ModelError | None = None
+        for number in range(TRIES):
+            if number:
+                await asyncio.sleep(FIRST_PAUSE_SECONDS * 2.0**number)
+            if number and known_as and (batch := await self._find(known_as)):
+                return encode({"id": batch}).encode()
+            data = encode(body).encode() if body is not None else form() if form else None
+            try:
+                async with self._session.request(
+                    method,
+                    f"{endpoint.base_url}/{path}",
+                    data=data,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                ) as response:
+                    raw = await response.read()
+                    if response.status == 200:
+                        return raw
+                    failure = error_of(response.status, response.headers, raw, endpoint)
+                    if not isinstance(failure, RetryableError):
+                        raise failure
+                    error = failure.error
+            except (aiohttp.ClientError, OSError) as cause:
+                error = ModelError(f"{endpoint.provider} cannot be reached: {type(cause).__name__}")
+        unreachable = _Unreachable(str(error))
+        # Only a batch is billed.
+        unreachable.may_be_billed, unreachable.is_repeatable = bool(known_as), False
+        raise unreachable
+
+
+def _fail(answers: "Iterable[asyncio.Future[BatchAnswer]]", error: ModelError) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+def _failure(state: JsonMap) -> str:
+    reasons = (as_text(each, "message") for each in as_list(state, "errors", "data"))
+    return f"the provider rejected the batch: {next(filter(None, reasons), 'no reason given')}"
+
+
+class BatchRoute(RemoteRoute):
+    """Calls a provider in batches; requests that are to be sent alone go over HTTP like all others.
+
+    Its `price` is that of a call on its own, which the gateway sends for agents.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        wire: "WireFormat",
+        target: "CallTarget",
+        find_price: Callable[[], Price | None],
+        keep_bodies: bool,
+        *,
+        folder: Callable[[], Path | None],
+    ) -> None:
+        """`folder` keeps what was sent; it is known when the run has begun."""
+        super().__init__(client, wire, target, find_price, keep_bodies)
+        self._folder = folder
+        self._batches: ProviderBatches | None = None
+
+    def price_of(self, request: Request) -> Price | None:
+        """The price of a request, which may be in a batch."""
+        if request.alone or self.price is None:
+            return self.price
+        return replace(self.price.times(PRICE_FACTOR), source=f"{self.price.source} (batch)")
+
+    async def answer(self, request: Request, waited: "Waited | None") -> Answer:
+        return await self.answer_item("", request, waited)
+
+    async def answer_item(self, item_id: str, request: Request, waited: "Waited | None") -> Answer:
+        """Answer a request of an item."""
+        from proctor.models.client import RetryableError, error_of, parse_answer, unreadable
+
+        if request.alone:
+            return await super().answer(request, waited)
+        target = self._target
+        if missing := target.endpoint.missing_key:
+            raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
+        body = self._wire.body(request, target.endpoint)
+        if self._batches is None:
+            session, proxy = self._client.session_for(target)
+            folder = self._folder()
+            if folder is None:
+                raise ModelError("batches are sent by runs alone", reason="bad_request")
+            self._batches = ProviderBatches(target, proxy, session, folder)
+        found = await self._batches.answer(digest_of_request(item_id, body), body, waited)
+        try:
+            if found.status != 200:
+                raise error_of(found.status, {}, found.body, target.endpoint)
+            reading = self._wire.read(parse_answer(found.body, target.endpoint))
+        except RetryableError as failure:
+            # Batches bill what they answer alone.
+            raise NotInBatch(str(failure.error)) from failure
+        except (LookupError, TypeError, AttributeError) as cause:
+            raise unreadable(f"{self.provider} answered in an unknown format") from cause
+        if found.request_id:
+            reading = reading._replace(served=reading.served._replace(request_id=found.request_id))
+        bodies = (encode(body), found.body.decode(errors="replace")) if self._keep_bodies else ("", "")
+        milliseconds = 1000 * found.seconds
+        route = _AtBatchPrice(self, self.price_of(request))
+        return priced(request, route, reading, 0.0, milliseconds, *bodies, sent_parameters(body))
+
+    async def close(self) -> None:
+        if self._batches is not None:
+            await self._batches.close()
+
+
+class _AtBatchPrice:
+    """The route at the price of its batches."""
+
+    def __init__(self, route: BatchRoute, price: Price | None) -> None:
+        self.provider, self.endpoint, self.price = route.provider, route.endpoint, price
+        self.not_sent, self.answer = route.not_sent, route.answer

@@ -1,0 +1,135 @@
+"""`service: batch`: prompts and judge calls as batches of the provider, at half the price."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from proctor.testing import eventually
+from proctor.testing.model_server import failure, reply
+
+TASKS = [f"task {number}" for number in range(6)]
+# Of gpt-4o, $2.50 and $10 per million: 5 tokens read, 1,000 written.
+ALONE, HALF = 0.0100125, 0.00500625
+
+
+@pytest.fixture
+def desk(proctor, model_server):
+    proctor.environment |= {"OPENAI_BASE_URL": model_server.url, "OPENAI_API_KEY": "sk-loopback-0123456789"}
+    model_server.prices = (2.5, 10.0)
+    model_server.answers = answer_to
+    return proctor
+
+
+def answer_to(body):
+    task = body["messages"][-1]["content"]
+    written = min(1000, body["max_tokens"])
+    reason = "stop" if written == 1000 else "length"
+    return reply(f"to {task}", input_tokens=5, output_tokens=written, finish_reason=reason)
+
+
+def planned(desk, **settings):
+    model = settings.pop("model", "openai/gpt-4o")
+    entry = {"prompt": TASKS, "model": model, "settings": {"max_tokens": 1000}}
+    plan = {"runId": "night", "service": "batch", "concurrency": 100, "matrix": [entry], **settings}
+    (desk.folder / "plan.yaml").write_text(json.dumps(plan))
+    return "batch", "plan.yaml"
+
+
+def bill(server):
+    return pytest.approx(sum(server.billed_usd.values()))
+
+
+def test_prompts_are_one_batch_at_half_the_price(desk, model_server):
+    done = desk(*planned(desk), "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert len(model_server.batches) == 1
+    assert json.loads(done.stdout)["costUsd"] == bill(model_server) == pytest.approx(6 * HALF)
+
+
+@pytest.mark.parametrize("is_id_known", [True, False])
+def test_after_a_kill_the_answers_are_fetched_and_not_paid_for_again(desk, model_server, is_id_known):
+    model_server.batch_seconds = 3600
+    running = desk.start(*planned(desk, budget=1.0))
+    kept = Path(desk.environment["PROCTOR_HOME"]) / "provider-batches" / "night"
+    eventually(lambda: [each for each in kept.glob("*.json") if json.loads(each.read_text())["batch"]])
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    if not is_id_known:
+        # As if it had been killed before the provider's id was written.
+        (file,) = kept.glob("*.json")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "batch": ""}))
+    model_server.batches[0]["ends"] = 0
+
+    resumed = desk("resume", "night", "--json")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["successCount"] == 6
+    assert len(model_server.batches) == 1
+    assert bill(model_server) == 6 * HALF
+    assert not kept.exists()
+
+
+def test_what_a_batch_does_not_answer_goes_alone_at_the_full_price(desk, model_server):
+    model_server.batch_answers = 2
+
+    done = desk(*planned(desk), "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["costUsd"] == bill(model_server) == pytest.approx(2 * HALF + 4 * ALONE)
+
+
+def test_a_request_that_fails_in_a_batch_goes_alone_and_one_that_is_wrong_is_an_error(desk, model_server):
+    failed = {"task 1": failure(500), "task 2": failure(400, "too odd")}
+    model_server.answers = lambda body: failed.pop(body["messages"][-1]["content"], None) or answer_to(body)
+
+    done = desk(*planned(desk), "--json")
+
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["successCount"], document["errorCount"]) == (1, 5, 1)
+    assert document["costUsd"] == bill(model_server) == pytest.approx(4 * HALF + ALONE)
+
+
+@pytest.mark.parametrize(("answered", "budget", "successes"), [(None, 0.034, 6), (0, 0.045, 4)])
+def test_a_budget_is_reserved_at_the_price_of_the_batch_and_of_what_goes_alone(
+    desk, model_server, answered, budget, successes
+):
+    model_server.batch_answers = answered
+
+    done = desk(*planned(desk, budget=budget), "--json")
+
+    document = json.loads(done.stdout)
+    assert document["successCount"] == successes
+    assert sum(model_server.billed_usd.values()) <= budget
+    assert document["costUsd"] == bill(model_server)
+
+
+def test_judges_are_one_batch_too(desk, model_server):
+    assert desk(*planned(desk)).returncode == 0
+    verdict = json.dumps({"reasoning": "fine", "score": "Yes"})
+    model_server.answers = [reply(verdict, input_tokens=5, output_tokens=1000)]
+    plan = {
+        "batchEvaluationName": "judged",
+        "dataSourceConfig": {"store": {"runIds": ["night"]}},
+        "evaluators": ["Builtin.GoalSuccessRate"],
+        "judge": "openai/gpt-4o",
+        "concurrency": 100,
+        "service": "batch",
+    }
+    (desk.folder / "judge.yaml").write_text(json.dumps(plan))
+
+    done = desk("evaluate", "start", "judge.yaml", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert len(model_server.batches) == 2
+    assert json.loads(done.stdout)["evaluationResults"]["costUsd"] == pytest.approx(6 * HALF)
+
+
+def test_a_provider_without_batches_is_refused_before_anything_starts(desk):
+    refused = desk(*planned(desk, model="anthropic/claude-sonnet-4-5"))
+
+    assert refused.returncode == 2
+    assert "`service: batch`: anthropic has no batches that Proctor can send" in refused.stderr
