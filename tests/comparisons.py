@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from proctor.stats.comparison import Comparison, Groups, compare_groups, groups_by, groups_of, with_stop_rule
-from proctor.stats.loading import load_results
+from proctor.results.loading import load_results
+from proctor.results.stopping import with_stop_rule
+from proctor.stats.comparison import Comparison, Groups, compare_groups, groups_by, groups_of
 from proctor.store import StoreReader
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from filled import AGENTS, MODELS, NOW, filled_store, new_store, task_items
 from proctor.api.run_state import PoolUse, RunFollower, RunState, agents_and_models, rates_over_tasks
+from proctor.results.loading import load_results
 from proctor.stats.figures import factor_figures
-from proctor.stats.loading import load_results
 from proctor.stop_rule import StopState, stop_lines
 from proctor.store import Store, ledger, timestamp
 

@@ -9,8 +9,8 @@ from commands import Command
 from databases import query
 from proctor.errors import UsageError
 from proctor.jobs.benchmark.plan import BenchmarkOverrides
+from proctor.results.stopping import StopMonitor, stored_rule
 from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal
-from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.stop_rule import StopRule, read_stop_rule
 from proctor.testing import eventually
 from waiting import while_running

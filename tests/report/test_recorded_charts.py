@@ -18,9 +18,9 @@ from proctor.report.charts import Bar, Point
 from proctor.report.panels import HeatCell, Panel, TableRow
 from proctor.report.render import print_svg
 from proctor.report.svg import SPACIOUS, text_width, wrapped
+from proctor.results.summary import Bin, Durations
 from proctor.stats.figures import FactorFigures, Figures, PassAtK
 from proctor.stats.intervals import Estimate
-from proctor.stats.summary import Bin, Durations
 from recorded_files import check, check_text
 
 RECORDED = Path(__file__).parent / "recorded"

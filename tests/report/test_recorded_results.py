@@ -14,9 +14,9 @@ import pytest
 from filled import NOW, add_batch, carry_out, filled_store, task_items
 from proctor.report.render import items_table
 from proctor.report.result_sections import change_finder, decision_sentence, general_view
+from proctor.results.loading import load_results
+from proctor.results.stopping import Standing
 from proctor.stats.intervals import Estimate
-from proctor.stats.loading import load_results
-from proctor.stats.stopping import Standing
 from proctor.store import Store
 from proctor.store.imported_runs import ImportedFile, TableOutcome
 from recorded_files import check, mapped

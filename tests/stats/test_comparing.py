@@ -9,13 +9,13 @@ from comparisons import compare_runs, compare_within, groups_of_runs
 from databases import query
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
+from proctor.results.loading import load_results
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
 from proctor.stats.comparison import Contrast, Mean, disagreements, first_contrast, gate_of
 from proctor.stats.differences import Difference, difference
 from proctor.stats.figures import run_figures
 from proctor.stats.intervals import mean
-from proctor.stats.loading import load_results
 from proctor.store import Recorder, Resource, timestamp
 from proctor.store.tables import COLUMNS
 from stocked import add_batch, finish_item

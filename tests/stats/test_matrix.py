@@ -8,8 +8,8 @@ import pytest
 
 from filled import NOW, carry_out, new_store, task_items
 from proctor.errors import NotFound
+from proctor.results.loading import load_results
 from proctor.stats.figures import MOST_LEVELS, Matrix, factor_of_columns
-from proctor.stats.loading import load_results
 from proctor.stats.results import Labels, Results
 from proctor.store import Store
 

@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from proctor.stats.outcomes import group_failures, message_pattern, outcomes_of
+from proctor.results.summary import outcomes_of
+from proctor.stats.outcomes import group_failures, message_pattern
 
 
 def test_reasons_are_listed_by_status_then_by_frequency_then_by_name():

@@ -21,6 +21,7 @@ from proctor.batch.estimate import Group, predict_total
 from proctor.jobs.benchmark import leaderboard
 from proctor.jobs.dialogue.results import analysis
 from proctor.jobs.evaluation import evaluator_results
+from proctor.results.loading import load_results
 from proctor.stats import (
     agreement,
     classical,
@@ -37,7 +38,6 @@ from proctor.stats import (
 )
 from proctor.stats.calibration import CalibrationPair, JudgedTargetPair, LabelValue, calibrate
 from proctor.stats.corrected_means import corrected_mean
-from proctor.stats.loading import load_results
 from proctor.stats.ranking import ranks, table_of, undominated
 from proctor.store import Store, StoreReader
 from proctor.store.imported_runs import ImportedFile, TableOutcome

@@ -12,8 +12,8 @@ from filled import NOW, carry_out, filled_store, new_store
 from proctor.errors import NotFound
 from proctor.item import FINISHED, Item
 from proctor.jobs.imported.table import import_table
+from proctor.results.loading import load_first_results, load_results
 from proctor.score import Score
-from proctor.stats.loading import load_first_results, load_results
 from proctor.stats.results import Inputs, Labels, Results, distinct_labels
 from proctor.store import Recorder, timestamp
 from stocked import add_batch, change_items, record
@@ -173,8 +173,8 @@ def test_a_treatment_is_agent_and_model_and_what_differs_with_them() -> None:
 )
 def test_a_first_look_has_the_first_tasks_of_each_agent_and_model(tmp_path, monkeypatch, least, first, rows):
     # White-box: only runs of thousands of items have more than a first look.
-    monkeypatch.setattr("proctor.stats.loading.LEAST_FIRST_ROWS", least)
-    monkeypatch.setattr("proctor.stats.loading.FIRST_ROWS", first)
+    monkeypatch.setattr("proctor.results.loading.LEAST_FIRST_ROWS", least)
+    monkeypatch.setattr("proctor.results.loading.FIRST_ROWS", first)
     with filled_store(tmp_path) as store:
         assert len(load_first_results(store.read, "compare")) == rows
 

@@ -10,6 +10,7 @@ import pytest
 from proctor.errors import NotFound
 from proctor.item import Item
 from proctor.jobs.imported.table import import_table
+from proctor.results.loading import load_results, load_scope
 from proctor.stats.figures import (
     factor_figures,
     flaky_tasks,
@@ -18,7 +19,6 @@ from proctor.stats.figures import (
     run_figures,
     unranked_items,
 )
-from proctor.stats.loading import load_results, load_scope
 from proctor.stats.results import Labels, Results
 from proctor.store import Scope, Store
 from stocked import add_batch, change_items

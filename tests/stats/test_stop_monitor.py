@@ -12,11 +12,8 @@ from comparisons import compare_within
 from filled import task_items
 from proctor.errors import UsageError
 from proctor.item import Item
-from proctor.score import Score
-from proctor.session import Metric
-from proctor.stats import stopping
-from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal, WidthGoal
-from proctor.stats.stopping import (
+from proctor.results import stopping
+from proctor.results.stopping import (
     StopFollower,
     StopMonitor,
     arranged,
@@ -27,6 +24,9 @@ from proctor.stats.stopping import (
     stop_document,
     stored_rule,
 )
+from proctor.score import Score
+from proctor.session import Metric
+from proctor.stats.sequential import DifferenceGoal, Monitor, RankGoal, WidthGoal
 from proctor.stop_rule import StopRule
 from proctor.store import Recorder, Store
 

@@ -9,9 +9,9 @@ from filled import NOW, add_batch, carry_out, items, new_store
 from proctor.api.run_state import RunFollower
 from proctor.errors import NotFound
 from proctor.item import Item
+from proctor.results.stopping import arranged, rule_resource, stop_document
+from proctor.results.summary import Bin, SlowCall, durations, nice_step, slow_calls, summarize
 from proctor.session import ModelCall
-from proctor.stats.stopping import arranged, rule_resource, stop_document
-from proctor.stats.summary import Bin, SlowCall, durations, nice_step, slow_calls, summarize
 from proctor.stop_rule import StopRule
 from proctor.store import Recorder, Scope, timestamp
 from proctor.store.aggregates import RankedDuration, ToolSums

@@ -7,9 +7,9 @@ import pytest
 
 from proctor.item import Item
 from proctor.jobs.imported.table import import_table
+from proctor.results.loading import load_results
 from proctor.stats.figures import trend_metrics, trend_of
 from proctor.stats.intervals import geometric_mean, mean
-from proctor.stats.loading import load_results
 from proctor.store import timestamp
 from proctor.store.runs import evaluators_of
 

@@ -18,7 +18,7 @@ from threaded_server import ThreadedServer
 
 from command_server import CommandServer
 from commands import Command
-from proctor.stats.loading import load_results
+from proctor.results.loading import load_results
 from proctor.testing import make_git_repository
 from proctor.web.app import create_app
 from proctor.web.state import AppState
@@ -188,7 +188,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
         return load_results(read, runs, now, waiting)
 
-    monkeypatch.setattr("proctor.stats.loading.load_results", load)
+    monkeypatch.setattr("proctor.results.loading.load_results", load)
     monkeypatch.setattr("proctor.api.loaded_results.LARGE", 0)
     yield gate
     gate.set()

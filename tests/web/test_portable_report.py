@@ -10,8 +10,8 @@ from filled import NOW, new_store
 from proctor.item import Item
 from proctor.report.render import document_html, items_table, portable
 from proctor.report.run_report import run_report
+from proctor.results.summary import summarize
 from proctor.session import Message
-from proctor.stats.summary import summarize
 from proctor.store import Scope, timestamp
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"

@@ -18,6 +18,7 @@ from proctor.jobs.evaluation.evaluator_results import high_is_bad
 from proctor.jobs.evaluation.state import evaluation_of
 from proctor.jobs.imported.table import columns_of, load_sources
 from proctor.metric import find_metric
+from proctor.results.stopping import stop_document, with_stop_rule
 from proctor.stats.comparison import (
     Comparison,
     Contrast,
@@ -30,14 +31,12 @@ from proctor.stats.comparison import (
     groups_by,
     groups_of,
     scale_of,
-    with_stop_rule,
 )
 from proctor.stats.differences import FAIL, INCONCLUSIVE
 from proctor.stats.figures import rank_levels, reliability_ranks, shared_tasks, unranked_items
 from proctor.stats.power import TasksNeeded, detectable, tasks_needed
 from proctor.stats.ranking import Rank
 from proctor.stats.results import Results
-from proctor.stats.stopping import stop_document
 from proctor.stop_rule import StopState, stop_lines
 from proctor.store import StoreReader
 from proctor.store.items import item_results, status_counts_by

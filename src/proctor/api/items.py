@@ -315,8 +315,8 @@ class Matrices:
     def _matrix(self, batch: BatchRow, by: str, wait: float) -> "tuple[Matrix, list[str] | None]":
         """The matrix of a run, and the figures of its levels; without these, it has the first tasks only."""
         # numpy is loaded with the first matrix, not with the server.
+        from proctor.results.loading import load_first_results
         from proctor.stats.figures import Matrix
-        from proctor.stats.loading import load_first_results
 
         run_id = batch["runId"]
         results, _ = self._results.within([batch], wait)

@@ -102,7 +102,7 @@ class LoadedResults:
     def of(self, *run_ids: str) -> "Results":
         """The results of runs together, by their whole IDs. A hundred thousand items take a second."""
         # numpy is loaded with the first results, not with the server.
-        from proctor.stats.loading import load_results
+        from proctor.results.loading import load_results
 
         # Once for each run, so that its pages do not load it several times.
         with self._one_at_a_time(run_ids):

@@ -14,7 +14,7 @@ from proctor.errors import NotFound, UsageError
 from proctor.jobs import job_of_run
 from proctor.report import as_markdown
 from proctor.report.render import document_html
-from proctor.stats.summary import summarize
+from proctor.results.summary import summarize
 from proctor.store import Scope
 
 FORMATS = ("md", "html", "portable", "json")

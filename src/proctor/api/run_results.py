@@ -21,7 +21,7 @@ from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
 from proctor.report import run_charts
-from proctor.stats.summary import durations
+from proctor.results.summary import durations
 from proctor.stop_rule import STOP_RULE, StopRule, StopState
 from proctor.store import Scope
 from proctor.store import items as stored_items
@@ -320,7 +320,7 @@ class _Decisions:
     def sentences(self, batch: BatchRow) -> list[Sentence]:
         """The sentence about the leader; none where a run compares nothing."""
         from proctor.report.result_sections import decision_sentence
-        from proctor.stats.stopping import StopFollower, stored_rule
+        from proctor.results.stopping import StopFollower, stored_rule
 
         read, run_id = self._ctx.store.read, batch["runId"]
         counts = self._item_counts.of(batch)

@@ -14,8 +14,8 @@ from proctor.context import RunContext
 from proctor.item import ERROR, FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
 from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
+from proctor.results.summary import MockUsage, stand_ins
 from proctor.stats.intervals import Estimate, Rate, anytime_rate, rate_over_tasks
-from proctor.stats.outcomes import MockUsage, stand_ins
 from proctor.stop_rule import STOP_RULE, StopState
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import MakerSums, TaskSums, UsageSums
@@ -27,7 +27,7 @@ from proctor.store.tables import BatchRow
 from proctor.validity import sum_counts, sum_served
 
 if TYPE_CHECKING:
-    from proctor.stats.stopping import StopFollower
+    from proctor.results.stopping import StopFollower
 
 RATE_SECONDS = 30
 """The rate is that of the last half minute: long enough for items of some seconds, short enough to
@@ -291,7 +291,7 @@ def _stop_follower(read: StoreReader, run_id: str) -> "StopFollower | None":
     if read.resource(run_id, STOP_RULE) is None:
         return None
     # Loads numpy, which no other run needs.
-    from proctor.stats.stopping import StopFollower, stored_rule
+    from proctor.results.stopping import StopFollower, stored_rule
 
     rule = stored_rule(read, run_id)
     return StopFollower(rule, read, run_id) if rule else None

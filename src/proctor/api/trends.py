@@ -148,8 +148,8 @@ class Trends:
         # numpy is loaded with the first trend, not with the server.
         from proctor.metric import score_name
         from proctor.report.comparison import change_text, is_regression, trend_plot, trend_summary
+        from proctor.results.loading import load_results
         from proctor.stats.figures import trend_metrics, trend_of
-        from proctor.stats.loading import load_results
 
         results = load_results(self._ctx.store.read, [run["runId"] for run in runs], self._ctx.now())
         metrics = trend_metrics(results)

@@ -33,7 +33,7 @@ from proctor.store.tables import BatchRow
 
 if TYPE_CHECKING:
     from proctor.batch.engines.processes import ProcessEngine
-    from proctor.stats.stopping import StopMonitor
+    from proctor.results.stopping import StopMonitor
 
 MOST_FAILURES = 1000
 """Failures listed in the summary; all of them are in the store."""
@@ -372,7 +372,7 @@ def _stopping(run_id: str, ctx: RunContext) -> "StopMonitor | None":
     """What decides when a run may stop early; None: it runs to its end."""
     if ctx.store.read.resource(run_id, STOP_RULE) is None:
         return None
-    from proctor.stats.stopping import StopMonitor, stored_rule
+    from proctor.results.stopping import StopMonitor, stored_rule
 
     rule = stored_rule(ctx.store.read, run_id)
     return StopMonitor(rule, ctx.store.read, run_id) if rule else None
@@ -436,7 +436,7 @@ def run_summary(store: Store, batch: BatchRow, now: datetime) -> RunSummary:
 
         summary["servedModels"] = sum_served(served)
     if store.read.resource(batch["runId"], STOP_RULE) is not None:
-        from proctor.stats.stopping import stop_document
+        from proctor.results.stopping import stop_document
 
         if document := stop_document(store.read, batch["runId"]):
             summary["stopWhen"] = document

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proctor.batch.agent_starts import AgentStarts
     from proctor.cache import LruCache
     from proctor.evaluator import Evidence, FindReference
-    from proctor.stats.stopping import StopMonitor
+    from proctor.results.stopping import StopMonitor
     from proctor.workspace.starting_files import Files
     from proctor.workspace.transfer import FileCopy, RepositoryCopy
 

@@ -129,7 +129,7 @@ def _in_order(
     if rule is None:
         return plan.items(), plan.resources()
     # Loads numpy, which no other run needs.
-    from proctor.stats.stopping import arranged, rule_resource
+    from proctor.results.stopping import arranged, rule_resource
 
     seed = plan.columns().get("seed")
     items, rule = arranged(plan.items(), rule, seed if isinstance(seed, int) else 0, read)
@@ -203,7 +203,7 @@ def _check_rule(
     if not has_rule and rule is None:
         return
     # Loads numpy, which no other run needs.
-    from proctor.stats.stopping import is_same_rule, stored_rule
+    from proctor.results.stopping import is_same_rule, stored_rule
 
     if resumed is not None and not is_same_rule(rule, stored_rule(read, run_id)):
         before = "another" if has_rule else "no"
@@ -294,7 +294,7 @@ def _check_levels(plan: JobPlan, rule: StopRule | None, ctx: RunContext) -> Sequ
     if rule is None:
         return ()
     # Loads numpy, which no other plan needs.
-    from proctor.stats.stopping import check_items
+    from proctor.results.stopping import check_items
 
     try:
         return check_items(plan.items(), rule, ctx.store.read)

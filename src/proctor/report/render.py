@@ -31,8 +31,8 @@ from proctor.report import as_markdown, run_charts, svg
 from proctor.report.as_markdown import PLOTS
 from proctor.report.run_charts import limits, places
 from proctor.report.svg import COLORS, STYLE, as_file, wrapped
+from proctor.results.summary import Summary
 from proctor.stats.intervals import Estimate
-from proctor.stats.summary import Summary
 from proctor.store import StoreReader
 from proctor.store.item_lists import outcomes
 from proctor.store.items import ItemOutcome

@@ -28,11 +28,11 @@ from proctor.item import ERROR, FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.metric import SCORE
 from proctor.report.charts import Bar, bars, histogram
 from proctor.report.run_charts import cost_against_success, is_tiny_cost, level_figure, rate
+from proctor.results.stopping import Standing
 from proctor.score import CHECK, EXPECT
 from proctor.stats.figures import FactorFigures, Figures, factor_figures, figures_of
 from proctor.stats.intervals import FEWEST_TASKS, Estimate
 from proctor.stats.results import Floats, Labels, Results
-from proctor.stats.stopping import Standing
 from proctor.store import StoreReader
 from proctor.store.items import change_sizes
 

@@ -10,8 +10,8 @@ from proctor.formatting import UNKNOWN, interval, percent, plural, seconds, shor
 from proctor.formatting import rank as rank_text
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT
 from proctor.report.charts import LOG_FROM, Bar, Point, bars, curves, histogram, scatter, stacked
+from proctor.results.summary import Durations
 from proctor.stats.intervals import Estimate
-from proctor.stats.summary import Durations
 from proctor.store.aggregates import ModelSums
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from proctor.item import ERROR, FINISHED, QUEUED, RUNNING, SUCCESS
 from proctor.report import run_charts
 from proctor.report.answer import answer
 from proctor.report.run_charts import limits, places
+from proctor.results.summary import BatchFacts, Cost, Summary
 from proctor.stats.figures import FactorFigures, Figures, RunFigures
 from proctor.stats.intervals import Estimate
 from proctor.stats.outcomes import first_line
 from proctor.stats.results import ServedModel
-from proctor.stats.summary import BatchFacts, Cost, Summary
 from proctor.validity import validity_text
 
 NAMED = 12

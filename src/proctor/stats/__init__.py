@@ -11,6 +11,8 @@ Names are loaded when they are first used: numpy and scipy are no part of a plai
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from proctor.results.summary import Summary as Summary
+    from proctor.results.summary import summarize as summarize
     from proctor.stats.agreement import alpha as alpha
     from proctor.stats.agreement import kappa as kappa
     from proctor.stats.agreement import rank_correlation as rank_correlation
@@ -57,8 +59,6 @@ if TYPE_CHECKING:
     from proctor.stats.sequential import ConfidenceSequence as ConfidenceSequence
     from proctor.stats.sequential import LogConfidenceSequence as LogConfidenceSequence
     from proctor.stats.sequential import Monitor as Monitor
-    from proctor.stats.summary import Summary as Summary
-    from proctor.stats.summary import summarize as summarize
     from proctor.stats.variance import Components as Components
     from proctor.stats.variance import MixedModel as MixedModel
     from proctor.stats.variance import components as components
@@ -105,10 +105,11 @@ if not TYPE_CHECKING:
         "ranking": ("Rank", "bradley_terry", "ranks", "table_of"),
         "samples": ("plus_interval",),
         "sequential": ("ConfidenceSequence", "LogConfidenceSequence", "Monitor"),
-        "summary": ("Summary", "summarize"),
         "variance": ("Components", "MixedModel", "components", "mixed_model"),
     }
-    _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+    _HOME_OF = {name: f"proctor.stats.{module}" for module, names in _HOMES.items() for name in names}
+    # They read a store, of which statistics know nothing.
+    _HOME_OF |= dict.fromkeys(("Summary", "summarize"), "proctor.results.summary")
     __all__ = sorted(_HOME_OF)
 
     _RENAMED = {
@@ -131,7 +132,7 @@ if not TYPE_CHECKING:
             # Here, so that importing one module of the package imports no other.
             from importlib import import_module
 
-            return getattr(import_module(f"proctor.stats.{_HOME_OF[name]}"), name)
+            return getattr(import_module(_HOME_OF[name]), name)
         raise AttributeError(f"module 'proctor.stats' has no attribute {name!r}")
 
     def __dir__():

@@ -9,6 +9,7 @@ import heapq
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -32,9 +33,7 @@ from proctor.stats.differences import (
 from proctor.stats.experiment import in_runs
 from proctor.stats.intervals import CONFIDENCE, Estimate, mean, mean_cost
 from proctor.stats.results import Floats, Ints, Labels, Mask, Results
-from proctor.stats.stopping import StopMonitor, stored_rule
 from proctor.stop_rule import StopRule
-from proctor.store import StoreReader
 
 ONE_TASK = "only one task: results do not generalize"
 LISTED_VERSIONS = 3
@@ -233,6 +232,16 @@ class Comparison:
         return FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts else PASS
 
 
+class AnytimeIntervals(Protocol):
+    """Intervals of the levels of a run that stay valid while it runs."""
+
+    def intervals(self) -> Mapping[str, Estimate]:
+        """Of each level."""
+
+    def difference(self, baseline: str, candidate: str, *, errors_fail: bool = False) -> Estimate:
+        """Of a difference, or ratio."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """Items to compare, by group."""
@@ -247,7 +256,7 @@ class Groups:
     varied: tuple[str, ...] = ()
     rule: StopRule | None = None
     """The rule by which the run could stop early: ordinary intervals are then too narrow. None: none."""
-    anytime: "Callable[[StopRule], StopMonitor] | None" = None
+    anytime: "Callable[[StopRule], AnytimeIntervals] | None" = None
     """Makes a monitor with intervals that are valid all the same. None: not of these groups."""
 
     @property
@@ -266,18 +275,6 @@ def groups_of(results: Results, *, pair: str = "") -> Groups:
     if len(results.runs.labels) < 2:
         raise UsageError("there is nothing to compare with\nPass two different runs.")
     return _grouped(results, results.runs, pair)
-
-
-def with_stop_rule(groups: Groups, read: StoreReader, run: str, factor: str) -> Groups:
-    """The levels of a run's factor, with the rule by which it could stop early; `run` may be abbreviated.
-
-    As they are when `run` is no run of the store, but the name of a file.
-    """
-    run_id = groups.results.runs.labels[0]
-    rule = stored_rule(read, run_id) if run_id.startswith(run) else None
-    if rule is None or rule.by != factor:
-        return replace(groups, rule=rule)
-    return replace(groups, rule=rule, anytime=lambda rule: StopMonitor(rule, read, run_id))
 
 
 def groups_by(results: Results, factor: str, *, pair: str = "", against: str = "") -> Groups:
@@ -368,7 +365,7 @@ def _valid_at_any_time(
     Where there is none, a remark: an ordinary interval takes no account of when the run stopped.
     """
     candidates = groups.names[1:]
-    monitors: dict[str, StopMonitor] = {}
+    monitors: dict[str, AnytimeIntervals] = {}
     for metric in dict.fromkeys(each.metric for each in contrasts):
         scale = rule.scale if metric == rule.metric else scale_of(groups.results, metric)
         if groups.anytime and (find_metric(metric).is_skewed or scale):
@@ -388,7 +385,7 @@ def _valid_at_any_time(
     return [_sequential(each, monitors.get(each.metric)) for each in contrasts]
 
 
-def _sequential(contrast: Contrast, monitor: StopMonitor | None) -> Contrast:
+def _sequential(contrast: Contrast, monitor: AnytimeIntervals | None) -> Contrast:
     change = contrast.difference
     if change is None:
         return contrast

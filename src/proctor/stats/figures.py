@@ -20,13 +20,7 @@ import numpy as np
 from proctor.errors import NotFound
 from proctor.item import FINISHED, SUCCESS
 from proctor.metric import MEASURE, SCORE, find_metric
-from proctor.stats.comparison import (
-    Contrast,
-    corrected_contrasts,
-    first_contrast,
-    groups_of,
-    scale_of,
-)
+from proctor.stats.comparison import Contrast, corrected_contrasts, first_contrast, groups_of, scale_of
 from proctor.stats.intervals import (
     Estimate,
     geometric_mean,

@@ -7,46 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proctor.item import STATUSES
 from proctor.json_values import CamelJson
-from proctor.store.aggregates import MockSessions, OutcomeSums
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockUsage(CamelJson):
-    """A mock agent or model."""
-
-    agent: str
-    model: str
-    sessions: int
-
-
-def stand_ins(rows: Iterable[MockSessions]) -> tuple[MockUsage, ...]:
-    """The mock agents and models, and how many sessions each had."""
-    return tuple(MockUsage(agent=row["agent"], model=row["model"], sessions=row["n"]) for row in rows)
 
 
 def first_line(text: str) -> str:
     """The first non-empty line."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def counts_of(sums: Iterable[OutcomeSums]) -> dict[str, int]:
-    """The items by status; every status is there."""
-    counts = dict.fromkeys(STATUSES, 0)
-    for row in sums:
-        counts[row["status"]] += row["items"]
-    return counts
-
-
-def outcomes_of(sums: Iterable[OutcomeSums]) -> list[OutcomeSums]:
-    """The items by status and reason, as far as they have one: best status first, then the most frequent."""
-    counted: Counter[tuple[str, str]] = Counter()
-    for row in sums:
-        if row["reason"]:
-            counted[row["status"], row["reason"]] += row["items"]
-    ordered = sorted(counted.items(), key=lambda entry: (STATUSES.index(entry[0][0]), -entry[1], entry[0]))
-    return [OutcomeSums(status=status, reason=reason, items=n) for (status, reason), n in ordered]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

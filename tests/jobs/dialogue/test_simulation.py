@@ -12,7 +12,7 @@ from proctor.job import PlanText
 from proctor.jobs.dialogue.job import JOB, DialogueOverrides
 from proctor.jobs.dialogue.plan import DialoguePlan, read_simulation
 from proctor.jobs.dialogue.roles import Roles
-from proctor.stats.loading import InputReader
+from proctor.results.loading import InputReader
 from proctor.stats.results import Labels
 
 DOCUMENTED = """

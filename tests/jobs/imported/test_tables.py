@@ -14,7 +14,7 @@ from proctor.jobs.imported.table import (
     import_table,
     resolve,
 )
-from proctor.stats.summary import summarize
+from proctor.results.summary import summarize
 from proctor.store import ItemFilter, Scope, Store
 from proctor.store.keys import Keys, LocalKey
 

@@ -779,7 +779,7 @@ def load_sources(
 ) -> "Results":
     """The finished items of runs, and the rows of result files (`results.csv`), as one table."""
     # Loads numpy, which importing a table does not need.
-    from proctor.stats.loading import load_from
+    from proctor.results.loading import load_from
 
     with _opened(store, names, now, columns or {}) as sources:
         return load_from(sources, now)

@@ -20,6 +20,9 @@ from proctor.formatting import plural
 from proctor.item import SUCCESS, Item
 from proctor.json_values import as_map
 from proctor.metric import find_metric
+from proctor.results.loading import InputReader
+from proctor.results.observations import Scale, inputs_of, item_values, level_of, tasks_of
+from proctor.results.stored_baseline import with_baseline_run, with_stored_results
 from proctor.stats.adaptive import (
     FEWEST_TASKS,
     SCORE_WEIGHT,
@@ -34,12 +37,10 @@ from proctor.stats.adaptive import (
     smallest_margin,
     smallest_tolerance,
 )
+from proctor.stats.comparison import Groups
 from proctor.stats.intervals import Estimate
-from proctor.stats.loading import InputReader
-from proctor.stats.observations import Scale, inputs_of, item_values, level_of, tasks_of
 from proctor.stats.results import Labels
 from proctor.stats.sequential import DifferenceGoal, Goal, Monitor, RankGoal, WidthGoal
-from proctor.stats.stored_baseline import with_baseline_run, with_stored_results
 from proctor.stop_rule import STOP_RULE, RaceStanding, StopDecision, StopRule, StopState
 from proctor.store import Resource, StoreReader
 from proctor.store.results import FinishedColumns, finished_columns, planned_columns
@@ -623,3 +624,15 @@ class StopFollower:
             ended = time.monotonic()
             self._next = ended + max(REFRESH_SECONDS, REFRESH_SHARE * (ended - began))
             return self._document
+
+
+def with_stop_rule(groups: Groups, read: StoreReader, run: str, factor: str) -> Groups:
+    """The levels of a run's factor, with the rule by which it could stop early; `run` may be abbreviated.
+
+    As they are when `run` is no run of the store, but the name of a file.
+    """
+    run_id = groups.results.runs.labels[0]
+    rule = stored_rule(read, run_id) if run_id.startswith(run) else None
+    if rule is None or rule.by != factor:
+        return replace(groups, rule=rule)
+    return replace(groups, rule=rule, anytime=lambda rule: StopMonitor(rule, read, run_id))

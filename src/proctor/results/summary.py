@@ -5,6 +5,7 @@ Outcomes are of items, by their last attempt; tokens, tools, time and cost are o
 
 import bisect
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,18 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from proctor.choice import Choice
-from proctor.item import ERROR, FAIL, RUNNING, TIMEOUT
+from proctor.item import ERROR, FAIL, RUNNING, STATUSES, TIMEOUT
+from proctor.json_values import CamelJson
 from proctor.stats.intervals import Estimate, sample_std
-from proctor.stats.outcomes import (
-    MockUsage,
-    counts_of,
-    outcomes_of,
-    stand_ins,
-)
 from proctor.stop_rule import STOP_RULE, StopState, stop_lines
 from proctor.store import Scope, StoreReader, aggregates
 from proctor.store.aggregates import (
     FailedItem,
+    MockSessions,
     ModelSums,
     OutcomeSums,
     RankedDuration,
@@ -211,6 +208,38 @@ def slow_calls(rows: Iterable[ToolSums], arguments: Callable[[str, int], str]) -
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockUsage(CamelJson):
+    """A mock agent or model."""
+
+    agent: str
+    model: str
+    sessions: int
+
+
+def stand_ins(rows: Iterable[MockSessions]) -> tuple[MockUsage, ...]:
+    """The mock agents and models, and how many sessions each had."""
+    return tuple(MockUsage(agent=row["agent"], model=row["model"], sessions=row["n"]) for row in rows)
+
+
+def counts_of(sums: Iterable[OutcomeSums]) -> dict[str, int]:
+    """The items by status; every status is there."""
+    counts = dict.fromkeys(STATUSES, 0)
+    for row in sums:
+        counts[row["status"]] += row["items"]
+    return counts
+
+
+def outcomes_of(sums: Iterable[OutcomeSums]) -> list[OutcomeSums]:
+    """The items by status and reason, as far as they have one: best status first, then the most frequent."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for row in sums:
+        if row["reason"]:
+            counted[row["status"], row["reason"]] += row["items"]
+    ordered = sorted(counted.items(), key=lambda entry: (STATUSES.index(entry[0][0]), -entry[1], entry[0]))
+    return [OutcomeSums(status=status, reason=reason, items=n) for (status, reason), n in ordered]
+
+
 # The summary
 
 
@@ -292,9 +321,9 @@ class Summary:
 def summarize(read: StoreReader, scope: Scope, now: datetime) -> Summary:
     """Compute everything a report shows. The run's id may be abbreviated."""
     # numpy, which a plain run that names this module does not need.
+    from proctor.results.loading import load_scope
     from proctor.stats.choice import choose
     from proctor.stats.figures import run_figures
-    from proctor.stats.loading import load_scope
 
     if scope.run_id:
         scope = replace(scope, run_id=read.batch(scope.run_id, now)["runId"])
@@ -361,7 +390,7 @@ def _stop_state(read: StoreReader, run_id: str) -> StopState | None:
     if read.resource(run_id, STOP_RULE) is None:
         return None
     # Loads numpy, which the report of no other run needs.
-    from proctor.stats.stopping import stop_document
+    from proctor.results.stopping import stop_document
 
     return stop_document(read, run_id)
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
 from proctor.json_values import as_map
+from proctor.results.observations import Scale, inputs_of, item_values, level_of
 from proctor.stats.adaptive import Pair, stored_pairs
-from proctor.stats.observations import Scale, inputs_of, item_values, level_of
 from proctor.stats.results import Labels
 from proctor.stop_rule import StopRule
 from proctor.store import StoreReader

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from proctor.item import ERROR, SUCCESS, UNCHECKED, Item
 from proctor.metric import MEASURE, METRICS, SCORE, find_metric, score_name
+from proctor.results.loading import InputReader
 from proctor.stats.adaptive import Pair
-from proctor.stats.loading import InputReader
 from proctor.stats.results import Labels
 from proctor.stop_rule import StopRule
 from proctor.store import StoreReader
