@@ -263,7 +263,7 @@ class ResultsOfRuns:
 
 def answer_of_run(ctx: RunContext, run_id: str) -> Sentence | None:
     """What to use, as the results of a run begin; None while it is executed, or compares nothing."""
-    from proctor.stats.loading import load_results
+    from proctor.results.loading import load_results
 
     batch = ctx.store.read.batch(run_id, ctx.now())
     choice = _choice(ctx, batch, lambda run: load_results(ctx.store.read, [run], ctx.now()))
