@@ -153,3 +153,71 @@ async def test_a_narrator_that_refuses_or_is_cut_off_does_not_become_the_world(p
     assert state["completed_turns"] == [1]
     assert state["turns"][0]["invalid"] == {"refusals": 1, "regenerated_answers": 1}
     assert "cut off at its length limit" in json.dumps(state)
+
+
+async def test_a_scenario_of_rounds_in_which_all_see_a_value_and_with_a_name_in_chinese(proctor) -> None:
+    world = WORLD.replace("2 weeks", "1 round").replace("per_actor: true", "per_actor: true, visible_to: all")
+    write_harbour(proctor.folder, scenario=world)
+    config = Path(write_config(proctor.folder, more="seed: 1"))
+    text = config.read_text().replace("Fee study", "港口费用").replace("output_dir: experiments/fees\n", "")
+    config.write_text(text)
+
+    def answer(request: dict) -> ServerReply:
+        return reply("ACTION: wait\nSET: vote = no" if request["model"] != "narrator" else "calm")
+
+    async with ModelServer(answer) as server:
+        done = await run(proctor, server, f"experiment {config}")
+        prompts = [request["messages"][-1]["content"] for request in server.requests]
+
+    assert done.returncode == 0, done.stderr
+    assert (proctor.folder / "experiments" / "港口费用" / "batch-summary.json").exists()
+    assert any("vote.ferry: no" in prompt for prompt in prompts)
+
+
+async def test_a_session_level_target_reaches_the_judge(proctor, talking_desk) -> None:
+    (talking_desk / "c.yaml").write_text(
+        "num_runs: 1\nmax_turns: 1\nmodel_name: openai/gpt-4o\njudge_model: openai/judge\n"
+        "evaluators:\n- {name: warmth, instructions: Warm?, scale: binary, target: client}\n"
+        "- {name: plain, instructions: Plain?, scale: binary}\n"
+    )
+    async with ModelServer(lambda request: reply('{"reasoning": "", "verdict": "yes"}')) as server:
+        await run(proctor, server, "simulate --config c.yaml --output-dir out")
+        judged = [
+            request["messages"][-1]["content"] for request in server.requests if request["model"] == "judge"
+        ]
+
+    assert ["Judge only what the client says." in prompt for prompt in judged] == [True, False]
+
+
+async def test_a_code_of_the_provider_says_that_the_context_is_too_long(proctor, talking_desk) -> None:
+    error = {"message": "Reduce your input.", "code": "context_length_exceeded"}
+    async with ModelServer(lambda request: ServerReply(status=400, body={"error": error})) as server:
+        await run(proctor, server, "simulate --num-runs 1 --model openai/gpt-4o --output-dir out")
+
+    assert session(talking_desk)["reason"] == "context_overflow"
+
+
+async def test_a_replay_of_a_real_model_is_no_mock_and_one_of_a_script_is(proctor, talking_desk) -> None:
+    simulate = "simulate --num-runs 1 --max-turns 1 --seed 1 --config {config} --output-dir {folder}"
+    for model, mock in (("openai/gpt-4o", False), ("scripted/talking", True)):
+        name = model.partition("/")[0]
+        for way in ("record", "replay"):
+            config = talking_desk / f"{name}-{way}.yaml"
+            config.write_text(f"model_name: {model}\n{way}: {name}.ndjson\n")
+            words = simulate.format(config=config, folder=f"{name}-{way}")
+            async with ModelServer(lambda request: reply("Words.")) as server:
+                done = await run(proctor, server, words)
+            assert done.returncode == 0, done.stderr
+
+        assert read(talking_desk / f"{name}-replay" / "patientPsi_CBT_run0.json")["stand_in"] is mock
+
+
+def test_a_function_of_the_working_folder_is_a_model(proctor, talking_desk) -> None:
+    (talking_desk / "study_models.py").write_text("def kind(request):\n    return 'So am I.'\n")
+
+    done = proctor(
+        *split("simulate --num-runs 1 --max-turns 1 --model python/study_models:kind --output-dir out")
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert session(talking_desk)["messages"][0]["content"] == "So am I."

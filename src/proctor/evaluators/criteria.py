@@ -54,12 +54,16 @@ class Criterion:
     """Whether the judge sees the profiles of the roles."""
     passes_at: float | None = None
     """A verdict below this fails the session. None: it is only recorded."""
+    names_target: bool = False
+    """Whether the judge of a session is told whose part to judge: its `target` was written."""
 
     @property
     def digest(self) -> str:
         """Verdicts of different digests are not comparable."""
         parts = [self.instructions, self.scale, self.level, self.target, self.low, self.high]
-        return digest_of([*parts, list(self.labels), self.sees_profile])[:16]
+        # Without a written target, the digest is that of earlier versions.
+        more = ["target"] if self.names_target else []
+        return digest_of([*parts, list(self.labels), self.sees_profile, *more])[:16]
 
     @property
     def fields(self) -> Mapping[str, AnswerField]:
@@ -97,6 +101,8 @@ def criterion_prompt(criterion: Criterion, lines: Sequence[Message], number: int
     )
     if number is not None:
         parts.append(f"Judge only the last message, by the {lines[number].name}.")
+    elif criterion.names_target:
+        parts.append(f"Judge only what the {criterion.target} says. The rest is context.")
     return "\n\n".join([*parts, instructions_for(criterion.fields)])
 
 

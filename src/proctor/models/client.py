@@ -119,7 +119,14 @@ def error_of(status: int, headers: Mapping[str, str], raw: bytes, endpoint: Endp
         return RetryableError(ModelError(message), _retry_after(headers), may_be_billed=True)
     if may_be_billed(status):
         return unreadable(message)
-    return ModelError(message, reason=CONTEXT_OVERFLOW if is_overflow(message, status) else "bad_request")
+    return ModelError(
+        message, reason=CONTEXT_OVERFLOW if _is_overflow(message, raw, status) else "bad_request"
+    )
+
+
+def _is_overflow(message: str, raw: bytes, status: int) -> bool:
+    """Whether a prompt was too long: by the words of the provider, or by the code beside them."""
+    return is_overflow(message, status) or b"context_length_exceeded" in raw[: 64 * 1024]
 
 
 def may_be_billed(status: int) -> bool:

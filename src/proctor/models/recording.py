@@ -400,6 +400,8 @@ class Replay:
         for lines in self._takes.values():
             # Written in order of their end, replayed in order of their start.
             lines.sort(key=lambda line: line.number)
+        self.models = {line.model for lines in self._takes.values() for line in lines}
+        """The models that answered when it was recorded."""
         self._known = {(item, channel) for item, channel, _ in self._takes}
         self._file = file.open("rb")
 

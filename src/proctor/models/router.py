@@ -134,8 +134,17 @@ class ModelRouter:
         return self.recording is not None and self.recording.replays
 
     def is_mock(self, model: str) -> bool:
-        """Whether calls to `model` are answered by a mock: whatever its name, a replayed one is."""
-        return self.is_replayed or is_mock(model)
+        """Whether calls to `model` are answered by a mock.
+
+        A recording of real models says what these said; one of scripted models is a mock, whatever the name.
+        """
+        replay = self.recording if self.recording is not None and self.recording.replays is True else None
+        if replay is None and model.startswith("replay/"):
+            route = self._routes.get(model)
+            replay = route.replay if isinstance(route, ReplayRoute) else None
+        if replay is None:
+            return is_mock(model)
+        return (is_mock(model) and not model.startswith("replay/")) or any(map(is_mock, replay.models))
 
     @property
     def are_on_this_machine(self) -> bool:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.errors import ModelError, RateLimited, UsageError
@@ -188,6 +190,9 @@ class CallableRoute(_OwnRoute):
 def imported_function(name: str) -> Callable[[Request], object]:
     """The function that `python/module:function` names."""
     module, colon, path = name.removeprefix(PYTHON_PREFIX).partition(":")
+    # As `python -m` does, but last: a file of the working folder shadows no installed package.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     try:
         attribute: object = import_module(module)
         for part in path.split("."):

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,15 @@ def criteria_of(entry: JsonMap, under_test: str) -> list[Criterion]:
     name = str(written["name"])
     if not written.get("instructions") and not written.get("description") and not written.get("aspects"):
         written = {**_shipped(name), **written}
-    written.setdefault("target", under_test)
-    return list(criteria_from(written))
+    criteria = criteria_from(written)
+    return [
+        replace(
+            each,
+            target=each.target or under_test,
+            names_target=bool(entry.get("target")) and each.level == "session",
+        )
+        for each in criteria
+    ]
 
 
 def is_evaluator(entry: JsonMap) -> bool:
@@ -115,7 +122,11 @@ def expectation_of(entry: JsonMap, under_test: str) -> JsonObject:
 
 def documents(criteria: list[Criterion]) -> list[JsonObject]:
     """Criteria as plain data."""
-    return [{**asdict(criterion), "labels": list(criterion.labels)} for criterion in criteria]
+    plain = [{**asdict(criterion), "labels": list(criterion.labels)} for criterion in criteria]
+    # As earlier versions stored them, so that what they have judged is not judged again.
+    return [
+        {name: value for name, value in each.items() if name != "names_target" or value} for each in plain
+    ]
 
 
 def _shipped(name: str) -> JsonObject:

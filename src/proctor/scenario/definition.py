@@ -17,7 +17,10 @@ from proctor.item import digest_of
 from proctor.patterns import compile_pattern
 
 SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-DURATION = re.compile(r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade)s?", re.IGNORECASE)
+DURATION = re.compile(
+    r"\d+\s+(second|minute|hour|day|week|month|quarter|year|decade|turn|round|session|season)s?",
+    re.IGNORECASE,
+)
 CONDITION = re.compile(r"(>=|<=|==|!=|>|<)\s*(.+)")
 _SEPARATOR = re.compile(r"\s+and\s+(?=[<>=!])", re.IGNORECASE)
 STRICT = ConfigDict(extra="forbid")
@@ -208,7 +211,7 @@ class Variable:
     set_by: Texts = ()
     """Short names of the actors that set it in their decisions, or `all`."""
     visible_to: Texts | None = None
-    """Short names of the actors that know it; `own`: each knows its own value. None: all. The narrator
+    """Short names of the actors that know it; `own`: each knows its own value. None, `all`: all. The narrator
     always does."""
 
 

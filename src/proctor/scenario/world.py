@@ -568,7 +568,8 @@ class ScenarioWorld:
             variable = self._scenario.variables[name]
             known_to = variable.visible_to
             short = actor.short_name if actor else ""
-            if not short or known_to is None or short in known_to or (OWN in known_to and owner == short):
+            own = OWN if owner == short else ALL
+            if not short or known_to is None or not {ALL, short, own}.isdisjoint(known_to):
                 unit = f" {variable.unit}" if variable.unit else ""
                 rows.append((key, f"{value_label(value)}{unit}"))
         return rows

@@ -15,6 +15,7 @@ import json
 import math
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -863,7 +864,7 @@ def read_config(path: Path) -> bytes:
 
 def slug_of(name: str) -> str:
     """A name in the form that paths and ids use."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "experiment"
+    return re.sub(r"[\W_]+", "-", unicodedata.normalize("NFC", name).lower()).strip("-")[:60] or "experiment"
 
 
 def original_folder(written: str, config: Path) -> Path | None:

@@ -359,7 +359,9 @@ def check_world(scenario: Scenario, findings: FolderReader) -> None:
             findings.problem(at, f"`{name}` is also a metric", "A variable is measured as it is: rename one.")
         _check_actors((*at, "set_by"), [one for one in variable.set_by if one != ALL], scenario, findings)
         known_to = variable.visible_to or ()
-        _check_actors((*at, "visible_to"), [one for one in known_to if one != OWN], scenario, findings)
+        _check_actors(
+            (*at, "visible_to"), [one for one in known_to if one not in (OWN, ALL)], scenario, findings
+        )
         if (len(variable.set_by) > 1 or ALL in variable.set_by) and not variable.per_actor:
             remedy = "Add `per_actor: true`: then each has a value of its own."
             findings.problem((*at, "set_by"), f"several actors cannot set one value of `{name}`", remedy)
