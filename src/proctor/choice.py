@@ -25,6 +25,8 @@ class Option(CamelJson):
     verdict: str
     """`baseline`, `pass` (within the margin), `fail` (worse) or `inconclusive`."""
     reason: str = ""
+    depends_on_errors: bool = False
+    """Whether the verdict is another one with infrastructure errors counted as failures."""
     more_tasks: int | None = None
     """About how many more tasks would decide it; None: decided, or unknown."""
     more_usd: float | None = None

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import quote
 
-from stocked_runs import NOW, add_duel, add_run, add_score, add_session, duel, finish
+from stocked_runs import NOW, add_duel, add_run, add_score, add_session, change_items, duel, finish
 
 from proctor.api.reports import make_report
 from proctor.api.run_results import answer_of_run
@@ -90,6 +90,21 @@ def test_the_cheapest_model_within_the_readers_margin_is_named_everywhere_alike(
     assert answer["sections"][0]["text"] in shared.get("/api/runs/near/report?format=md").text
     report = json.loads(make_report(shared.site.context, Scope(run_id="near"), "json"))
     assert report["choice"] == answer["choice"]
+
+
+def test_errors_that_decide_it_and_items_without_a_result_leave_it_open(shared):
+    store = shared.site.context.store
+    add_duel(store, "shaky", 200, lambda n, item: item.model == "dear/model" or n % 100 != 1)
+    items = [item for item in duel(200) if item.model == "cheap/model"][5:25]
+    change_items(store, "shaky", {item.id: {"status": "error", "reason": "provider"} for item in items})
+    first = results(shared, "shaky")["sections"][0]
+    assert first["text"].startswith("Undecided: no model is shown to be better or worse than dear/model")
+    assert "Infrastructure errors decide it for cheap/model: retry those items." in first["note"]
+
+    add_duel(store, "given-up", 200, lambda *_: True, finished=150, status="aborted")
+    first = results(shared, "given-up")["sections"][0]
+    assert first["text"].startswith("Undecided: ") and first["tone"] == "open"
+    assert first["note"] == "100 items of the run have no result: nothing is decided."
 
 
 def test_a_running_run_names_the_leader_and_how_many_more_tasks_would_decide_it(shared):

@@ -70,6 +70,8 @@ def _undecided(choice: Choice) -> Iterator[str]:
         yield f"{plural(choice.unfinished, 'item')} of the run have no result: nothing is decided."
         return
     yield f"Undecided whether within {_points(choice)}: {_listed(choice.undecided)}."
+    if unsure := [option.name for option in choice.undecided if option.depends_on_errors]:
+        yield f"Infrastructure errors decide it for {', '.join(unsure[:LISTED])}: retry those items."
     known = [option for option in choice.undecided if option.more_tasks is not None]
     if known:
         most = max(option.more_tasks or 0 for option in known)

@@ -7,6 +7,7 @@ Every sentence about the winner of a finished run is made from this.
 from proctor.choice import BASELINE, MARGIN, PASS, Choice, Option
 from proctor.errors import NotFound
 from proctor.stats.comparison import Contrast, Gate, GateResult, compare_groups, groups_by
+from proctor.stats.differences import gate
 from proctor.stats.figures import Figures, factor_figures
 from proctor.stats.results import Results
 
@@ -22,14 +23,14 @@ def choose(results: Results, by: str, *, margin: float = MARGIN, baseline: str =
         return None
     best = min(levels, key=lambda level: (-_rate(level), _cost(level)))
     base = next((level for level in levels if level.name == baseline), best)
-    gate = Gate(text="success", metric="success", sign=">=", threshold=-margin)
-    comparison = compare_groups(groups_by(results, by, against=base.name), gates=[gate])
+    condition = Gate(text="success", metric="success", sign=">=", threshold=-margin)
+    comparison = compare_groups(groups_by(results, by, against=base.name), gates=[condition])
     contrasts = {contrast.candidate: contrast for contrast in comparison.contrasts}
     verdicts = {verdict.candidate: verdict for verdict in comparison.verdicts}
     options = [
         Option(name=level.name, success=level.success.value, cost_usd=level.cost_usd.value, verdict=BASELINE)
         if level is base
-        else _option(level, base, contrasts[level.name], verdicts[level.name])
+        else _option(level, base, contrasts[level.name], verdicts[level.name], margin)
         for level in levels
     ]
     good = {option.name for option in options if option.verdict in (BASELINE, PASS)}
@@ -49,8 +50,11 @@ def choose(results: Results, by: str, *, margin: float = MARGIN, baseline: str =
     )
 
 
-def _option(level: Figures, baseline: Figures, contrast: Contrast, verdict: GateResult) -> Option:
-    change = contrast.difference
+def _option(
+    level: Figures, baseline: Figures, contrast: Contrast, verdict: GateResult, margin: float
+) -> Option:
+    change, with_errors = contrast.difference, contrast.with_errors
+    both = {gate(each, margin).verdict for each in (change, with_errors) if each}
     costs = [_per_task(one) for one in (level, baseline)]
     more = verdict.more_pairs
     return Option(
@@ -62,6 +66,7 @@ def _option(level: Figures, baseline: Figures, contrast: Contrast, verdict: Gate
         high=change.high if change else None,
         verdict=verdict.verdict,
         reason=verdict.text,
+        depends_on_errors=len(both) > 1,
         more_tasks=more,
         more_usd=more * sum(cost for cost in costs if cost is not None)
         if more is not None and None not in costs
