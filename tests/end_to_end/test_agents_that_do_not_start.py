@@ -76,24 +76,19 @@ def test_a_program_that_fails_before_its_first_call_is_an_error_with_the_telling
     assert (ran["failCount"], ran["errorCount"]) == (0, 1)
 
 
-@pytest.mark.parametrize("command", ["true; no-such-agent", "./shop.py", "[./shop.py]"])
-def test_a_program_that_cannot_be_executed_is_an_error(plans, command):
-    ran = plans.run(f"command: {command}")
+def test_a_program_that_cannot_be_executed_is_an_error(plans):
+    ran = plans.run("command: true; no-such-agent", "command: ./shop.py", "command: [./shop.py]")
 
-    assert [item[:2] for item in ran["items"]] == [("error", "agent_start")]
+    assert [item[:2] for item in ran["items"]] == [("error", "agent_start")] * 3
 
 
-@pytest.mark.parametrize(
-    ("work", "why"),
-    [
-        ("echo Please run /login, scriptCommand: 'true'", "it ended without a model call: Please run /login"),
-        ("sleep 60, timeoutSec: 1", "the agent did not finish within 1 s, and had called no model"),
-    ],
-)
-def test_a_program_that_never_reaches_the_gateway_is_an_error(plans, work, why):
-    ran = plans.run(f"settings: {{gateway: true}}, model: scripted/ok, command: {work}")
+def test_a_program_that_never_reaches_the_gateway_is_an_error(plans):
+    work = ("echo Please run /login, scriptCommand: 'true'", "sleep 60, timeoutSec: 1")
+    ran = plans.run(*(f"settings: {{gateway: true}}, model: scripted/ok, command: {each}" for each in work))
 
-    assert ran["items"] == [("error", "agent_start", why)]
+    why = "it ended without a model call: Please run /login"
+    too_long = "the agent did not finish within 1 s, and had called no model"
+    assert ran["items"] == [("error", "agent_start", why), ("error", "agent_start", too_long)]
 
 
 def test_an_agent_with_its_own_service_that_fails_before_its_first_call_is_an_error(plans, tmp_path):
@@ -107,30 +102,26 @@ def test_an_agent_with_its_own_service_that_fails_before_its_first_call_is_an_er
     assert ran["items"] == [("error", "agent_start", "it exited with 1: Error: Invalid API key")]
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["echo x > new.txt; no-such-agent", "exit 3", 'echo \'{"type": "usage", "input_tokens": 1}\'; no-such'],
-)
-def test_a_program_that_has_worked_or_calls_models_by_itself_has_failed(plans, command):
-    ran = plans.run(f"command: {json.dumps(command)}")
+def test_a_program_that_has_worked_or_calls_models_by_itself_has_failed(plans):
+    calls = 'echo \'{"type": "usage", "input_tokens": 1}\'; no-such'
+    commands = ("echo x > new.txt; no-such-agent", "exit 3", calls)
+    ran = plans.run(*(f"command: {json.dumps(command)}" for command in commands))
 
-    assert [item[:2] for item in ran["items"]] == [("fail", "agent_failed")]
+    assert [item[:2] for item in ran["items"]] == [("fail", "agent_failed")] * 3
 
 
-@pytest.mark.parametrize(
-    ("work", "check", "outcome"),
-    [
+def test_a_check_that_cannot_run_without_the_agents_work_either_is_an_error(plans):
+    ends = [
         ("true", ".venv/bin/python -m unittest", ("error", "setup_failed")),
         ("echo x > new.txt", ".venv/bin/python -m unittest", ("error", "setup_failed")),
         ("rm crash.sh; ln -s /nowhere crash.sh", "chmod +x crash.sh; ./crash.sh", ("fail", "checks_failed")),
         ("echo exit 127 > crash.sh", "sh crash.sh", ("fail", "checks_failed")),
         ("echo x > new.txt", "exit 3", ("fail", "checks_failed")),
-    ],
-)
-def test_a_check_that_cannot_run_without_the_agents_work_either_is_an_error(plans, work, check, outcome):
-    ran = plans.run(f"command: {json.dumps(work)}, scriptCommand: {json.dumps(check)}")
+    ]
+    plan = [f"command: {json.dumps(work)}, scriptCommand: {json.dumps(check)}" for work, check, _ in ends]
+    ran = plans.run(*plan)
 
-    assert [item[:2] for item in ran["items"]] == [outcome]
+    assert [item[:2] for item in ran["items"]] == [end for *_, end in ends]
 
 
 def test_a_check_of_a_task_that_cannot_run_without_the_agents_work_either_is_an_error(proctor):
@@ -222,22 +213,18 @@ def test_show_prints_the_end_of_the_output_and_all_of_it_on_request(plans):
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-@pytest.mark.parametrize(
-    ("settings", "head"),
-    [
-        ("setup: seq 3000; no-such", "── output of the setup\n$ seq 3000; no-such\n1\n2\n"),
-        ("setup: seq 3000", "── output of the setup\n$ seq 3000\n1\n2\n"),
-        ("scriptCommand: seq 3000; exit 2", "── output of the check (exit code 2)\n1\n2\n"),
-    ],
-)
-def test_the_output_of_a_setup_and_a_check_is_shown(plans, settings, head):
-    name, _, command = settings.partition(": ")
-    plans.run(f"command: touch x, {name}: {json.dumps(command)}")
-    item = json.loads(plans.proctor("show", "mine", "--json").stdout)["items"][0]
+def test_the_output_of_a_setup_and_a_check_is_shown(plans):
+    heads = {
+        "setup: 'seq 3000; no-such'": "── output of the setup\n$ seq 3000; no-such\n1\n2\n",
+        "setup: seq 3000": "── output of the setup\n$ seq 3000\n1\n2\n",
+        "scriptCommand: 'seq 3000; exit 2'": "── output of the check (exit code 2)\n1\n2\n",
+    }
+    plans.run(*(f"command: touch x, {setting}" for setting in heads))
+    items = json.loads(plans.proctor("show", "mine", "--json").stdout)["items"]
 
-    shown = plans.proctor("show", item["sessionId"], "--output").stdout
-    assert head in shown
-    assert "\n3000\n" in shown
+    for item, head in zip(items, heads.values(), strict=True):
+        shown = plans.proctor("show", item["sessionId"], "--output").stdout
+        assert head in shown and "\n3000\n" in shown
 
 
 def test_a_model_failure_that_never_reached_the_gateway_is_an_agent_that_does_not_start(plans, tmp_path):

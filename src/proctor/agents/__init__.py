@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, UnionType, new_class
@@ -42,9 +43,10 @@ def find_agent(name: str, settings: JsonMap) -> Agent:
     return cast(Agent, adapter(**settings))
 
 
-def _own_names() -> list[str]:
+@cache
+def _own_names() -> tuple[str, ...]:
     modules = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+    return tuple(module.name.replace("_", "-") for module in modules if not module.name.startswith("_"))
 
 
 def _adapter(name: str) -> type:

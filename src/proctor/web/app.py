@@ -81,10 +81,12 @@ MOST_THREADS = 8
 cores and takes 320 MB."""
 
 
-def create_app(site: AppState, **options: Any) -> FastAPI:
-    """The application that serves one store."""
+def create_app(
+    site: AppState, *, makers: Sequence[Callable[[AppState], APIRouter]] = ROUTERS, **options: Any
+) -> FastAPI:
+    """The application that serves one store. Without `makers` it has what plugins mount, and no pages."""
     open_routers = [otlp.router(site), *(point.load()(site) for point in plugins(MOUNTS))]
-    routers = [make(site) for make in ROUTERS]
+    routers = [make(site) for make in makers]
     app = FastAPI(
         lifespan=_lifespan([*open_routers, *routers]),
         title="Proctor",

@@ -11,9 +11,11 @@ from command_server import CommandServer
 
 
 @pytest.fixture
-def serve(tmp_path: Path, command_server: CommandServer) -> Iterator[Callable[..., Served]]:
+def serve(
+    tmp_path: Path, command_server: CommandServer, empty_store_file: Path
+) -> Iterator[Callable[..., Served]]:
     """Starts servers over a store of this test."""
-    with servers(tmp_path, command_server.program) as start:
+    with servers(tmp_path, command_server.program, empty_store_file) as start:
         yield start
 
 
@@ -24,9 +26,11 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer) -> Iterator[Served]:
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, command_server: CommandServer, empty_store_file: Path
+) -> Iterator[Served]:
     """A server for all tests of a module that change nothing: they are refused, or only asked to judge."""
-    with servers(tmp_path_factory.mktemp("shared"), command_server.program) as start:
+    with servers(tmp_path_factory.mktemp("shared"), command_server.program, empty_store_file) as start:
         yield start()
 
 

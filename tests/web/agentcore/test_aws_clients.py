@@ -25,11 +25,11 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory, command_server):
+def judged(tmp_path_factory, command_server, empty_store_file):
     """A server that checks signatures, whose judge is a script."""
     folder = tmp_path_factory.mktemp("judged")
     (folder / "judge.yaml").write_text(RULES)
-    with servers(folder, command_server.program) as start:
+    with servers(folder, command_server.program, empty_store_file) as start:
         yield start(evaluation={"judge": "scripted/judge"}, access_keys={KEY: SECRET}, token="x" * 32)
 
 

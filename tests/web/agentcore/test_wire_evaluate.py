@@ -66,11 +66,11 @@ def test_what_cannot_be_judged_is_a_result_with_an_error(shared):
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory, command_server):
+def judged(tmp_path_factory, command_server, empty_store_file):
     """A server with a scripted judge, which says Yes; it keeps nothing of what it judges."""
     folder = tmp_path_factory.mktemp("judged")
     (folder / "judge.yaml").write_text(f"rules: [{{reply: '{YES}'}}]\n")
-    with servers(folder, command_server.program) as start:
+    with servers(folder, command_server.program, empty_store_file) as start:
         yield start(evaluation={"judge": "scripted/judge"})
 
 

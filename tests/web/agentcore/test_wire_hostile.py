@@ -74,10 +74,10 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory, command_server):
+def calm(tmp_path_factory, command_server, empty_store_file):
     """One server for all that is thrown at it; nothing it starts does anything."""
     limits = {"start_per_second": 0, "body_bytes": 1_000_000}
-    with servers(tmp_path_factory.mktemp("hostile"), command_server.program) as start:
+    with servers(tmp_path_factory.mktemp("hostile"), command_server.program, empty_store_file) as start:
         yield start(command=["true"], evaluation={"limits": limits})
 
 

@@ -33,11 +33,11 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory, command_server):
+def judged(tmp_path_factory, command_server, empty_store_file):
     """A server whose judge is a script."""
     folder = tmp_path_factory.mktemp("judged")
     (folder / "judge.yaml").write_text(RULES)
-    with servers(folder, command_server.program) as start:
+    with servers(folder, command_server.program, empty_store_file) as start:
         served = start(evaluation={"judge": "scripted/judge", "limits": {"active_recommendations": 50}})
         arrive(served.store, [*spans("s-1"), *spans("s-2")], GROUP)
         yield served

@@ -1,6 +1,7 @@
 """A real server over a store in a folder, and the stock client, whose model its answers are held against."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -123,12 +124,14 @@ class Served:
 
 
 @contextmanager
-def servers(tmp_path: Path, program: Sequence[str]) -> Iterator[Callable[..., Served]]:
+def servers(tmp_path: Path, program: Sequence[str], empty_store: Path) -> Iterator[Callable[..., Served]]:
     """Starts servers; whatever they answered is held against the client's model at the end.
 
-    `program` is the command line of `proctor`, which executes their jobs.
+    `program` is the command line of `proctor`, which executes their jobs. They have no pages, whose routes
+    take longer to make than most tests; `test_wire_restarts.py` starts whole servers.
     """
     running: list[tuple[ThreadedServer, Served]] = []
+    shutil.copy(empty_store, tmp_path / "proctor.db")
 
     def start(**options: Any) -> Served:
         home = tmp_path / "home"
@@ -147,7 +150,7 @@ def servers(tmp_path: Path, program: Sequence[str]) -> Iterator[Callable[..., Se
             environment=environment,
             **options,
         )
-        server = ThreadedServer(create_app(site), lifespan="on")
+        server = ThreadedServer(create_app(site, makers=()), lifespan="on")
         served = Served(f"http://127.0.0.1:{server.port}", site)
         running.append((server, served))
         return served
