@@ -5,7 +5,7 @@ import "./keys.js";
 import { onConnection } from "./live.js";
 
 export { api, ApiError, query } from "./api.js";
-export { attempt, confirmed, toast } from "./dialogs.js";
+export { attempt, confirmed, copyLink, toast } from "./dialogs.js";
 export { byId, debounced, el, go, remember, remembered, svg, urlOf } from "./dom.js";
 export * as format from "./format.js";
 export { onConnection, watch } from "./live.js";

@@ -1,6 +1,6 @@
 // The Compare page. The URL contains the whole selection, so that a link shows the same comparison.
 
-import { api, attempt, byId, DataTable, debounced, el, format, query, toast, urlOf } from "./app.js";
+import { api, attempt, byId, copyLink, DataTable, debounced, el, format, query, toast, urlOf } from "./app.js";
 import { chartCard, itemsAddress } from "./charts.js";
 import { gatesSection } from "./gates.js";
 import { breakable, visible } from "./texts.js";
@@ -472,16 +472,7 @@ function compareLink(one) {
   return el("a", { class: "button quiet compact", href: `/compare/sessions${query({ left, right })}`, "aria-label": `Compare sessions: ${visible(one.task).slice(0, 80)}` }, "Compare");
 }
 
-byId("share").addEventListener("click", ({ currentTarget }) =>
-  attempt(currentTarget, async () => {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      toast("Link copied.", "good");
-    } catch {
-      toast("Copying failed. Copy the link from the address bar.");
-    }
-  }),
-);
+byId("share").addEventListener("click", ({ currentTarget }) => copyLink(currentTarget));
 
 drawChooser();
 load();

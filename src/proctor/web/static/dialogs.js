@@ -62,3 +62,14 @@ export async function attempt(button, action) {
     if (button) button.disabled = false;
   }
 }
+
+/** Copy the address of the page, which shows the same again. */
+export const copyLink = (button) =>
+  attempt(button, async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      toast("Link copied.", "good");
+    } catch {
+      toast("Copying failed. Copy the link from the address bar.");
+    }
+  });

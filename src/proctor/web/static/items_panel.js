@@ -1,6 +1,6 @@
 // The Items tab of the Run page: search, filters, groups of failures, columns, the grid, and actions on selected items.
 
-import { api, attempt, byId, confirmed, debounced, el, format, go, query, remember, remembered, STATUSES, toast, urlOf } from "./app.js";
+import { api, attempt, byId, confirmed, copyLink, debounced, el, format, go, query, remember, remembered, STATUSES, toast, urlOf } from "./app.js";
 import { activeFilters, isStatusOnly, isUnfiltered, listQuery, parametersOf, readColumns, readFilters, without, writeQuery } from "./item_query.js";
 import { columnsFor, itemsOf } from "./items.js";
 import { menu } from "./tabs.js";
@@ -45,6 +45,7 @@ export class ItemsPanel {
       chose: (selected) => this.showSelection(selected),
       first,
     });
+    byId("copy-items").addEventListener("click", ({ currentTarget }) => copyLink(currentTarget));
     // At once, so that nothing moves when the items arrive.
     this.showFilters();
     matchMedia(NARROW_SCREEN).addEventListener("change", () => this.grid.setColumns(this.chosenColumns()));
@@ -205,7 +206,7 @@ export class ItemsPanel {
       el("button", { type: "button", class: "chip filter", "aria-label": `Remove filter: ${words}`, title: words, onclick: () => remove(name, value) }, el("span", { class: "filter-words" }, visible(name === "group" ? this.groupWords(value) : words)), cross()),
     );
     const none = Object.fromEntries(active.map(([name]) => [name, without(this.grid.filters, name, null)[name]]).map(([name, value]) => [name, Array.isArray(value) ? [] : value]));
-    if (chips.length > 1) chips.push(el("button", { type: "button", class: "quiet compact", onclick: () => this.grid.reload(none) }, "Clear filters"));
+    if (chips.length) chips.push(el("button", { type: "button", class: "quiet compact", onclick: () => this.grid.reload(none) }, "Clear filters"));
     box.hidden = !chips.length;
     box.replaceChildren(...chips);
   }
@@ -352,10 +353,10 @@ export class ItemsPanel {
     const pressed = this.grid.wanted?.group === group.key;
     return el(
       "button",
-      { type: "button", class: "failure-group", dataset: { key: group.key }, "aria-pressed": String(pressed), title: visible(group.example), onclick: ({ currentTarget }) => this.chooseGroup(group, currentTarget) },
+      { type: "button", class: "failure-group", dataset: { key: group.key }, "aria-pressed": String(pressed), title: visible(group.pattern), onclick: ({ currentTarget }) => this.chooseGroup(group, currentTarget) },
       el("span", { class: "figures" }, `${number(group.items)} ×`),
       el("span", { class: "tag" }, visible(group.reason)),
-      el("span", { class: "failure-pattern" }, visible(group.pattern)),
+      el("span", { class: "failure-pattern" }, visible(group.example || group.pattern)),
     );
   }
 
@@ -366,7 +367,7 @@ export class ItemsPanel {
   }
 
   patternOf(group) {
-    return visible([group.reason, group.pattern].filter(Boolean).join(": "));
+    return visible([group.reason.replaceAll("_", " "), group.example || group.pattern].filter(Boolean).join(": "));
   }
 
   groupWords(key) {

@@ -206,6 +206,7 @@ export class MatrixPanel {
     if (!isCurrent) this.complete();
     this.choice.by ||= by;
     byId("matrix-by").value = by;
+    byId("matrix-compare").href = urlOf(`/compare${query({ run: this.run.runId, by })}`);
     const options = (first, names, chosen) => [el("option", { value: "" }, first), ...names.map((name) => el("option", { value: name, selected: name === chosen }, visible(name)))];
     byId("matrix-evaluator").replaceChildren(...options("Verdict", scores, this.choice.evaluator));
     byId("matrix-evaluator").closest("label").hidden = !scores.length;

@@ -1,7 +1,7 @@
 // A transcript: messages, tool calls, and model calls in order.
 
 import { api, query } from "./api.js";
-import { attempt, toast } from "./dialogs.js";
+import { attempt, copyLink } from "./dialogs.js";
 import { editsOf } from "./edits.js";
 import { el, remember, remembered } from "./dom.js";
 import { moment, money, number, seconds } from "./format.js";
@@ -155,14 +155,9 @@ export class Transcript extends HTMLElement {
 
   link(event) {
     const button = el("button", { type: "button", class: "quiet anchor", "aria-label": `Copy link to ${event.position}`, title: "Copy link" }, `#${event.position}`);
-    button.addEventListener("click", async () => {
+    button.addEventListener("click", () => {
       history.replaceState(history.state, "", `#m${event.position}`);
-      try {
-        await navigator.clipboard.writeText(location.href);
-        toast("Link copied.", "good");
-      } catch {
-        toast("Copying failed. Copy the link from the address bar.");
-      }
+      copyLink(button);
     });
     return button;
   }
