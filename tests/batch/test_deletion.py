@@ -130,6 +130,7 @@ def test_imported_sessions_are_named_and_deleted_in_parts(store, monkeypatch):
     assert imported_sessions(store, NOW, session_ids=["x1", ids[1]]) == [ids[1]]
     with pytest.raises(UsageError, match=r"session run-0 belongs to the run run\nIt goes with its run"):
         imported_sessions(store, NOW, session_ids=["run-0"])
+    # White-box: as many sessions as are deleted at once would take long to make.
     monkeypatch.setattr(deletion, "AT_ONCE", 2)
     delete_sessions(store, ids[:3])
     assert sorted(imported_sessions(store, NOW)) == sorted(ids[3:])

@@ -36,6 +36,7 @@ def test_calls_without_a_cost_get_their_list_price():
 
 
 def test_the_first_unreadable_records_and_files_are_named_and_all_are_counted(monkeypatch, tmp_path):
+    # White-box: a lower limit shows the same with fewer files.
     monkeypatch.setattr(ingest, "MOST_NAMED", 2)
     result = ingest.ImportResult()
     for number in range(3):
@@ -52,6 +53,7 @@ def test_the_first_unreadable_records_and_files_are_named_and_all_are_counted(mo
 def test_a_file_without_sessions_says_what_it_holds(monkeypatch):
     content = ingest.FileContent()
     assert content.reason() == "no session: it holds no spans and no event records"
+    # White-box: a lower limit shows the same with fewer records.
     monkeypatch.setattr(ingest, "MOST_SEEN", 2)
     times = {"startTimeUnixNano": 1, "endTimeUnixNano": 2, "parentSpanId": "", "status": {"code": "OK"}}
     span = {"spanId": "s", "traceId": "t", "scope": {"name": "lib"}, "kind": "INTERNAL", "attributes": {}}

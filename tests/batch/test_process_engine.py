@@ -468,6 +468,7 @@ async def test_a_recording_is_made_by_one_process(runs):
 
 
 async def test_workers_that_die_again_and_again_end_the_run(runs, monkeypatch):
+    # White-box: each further restart of a worker takes a second.
     monkeypatch.setattr(processes, "RESTARTS", 1)
     (runs.folder / "deadly.py").write_text(
         "import os, signal\ndef answer(request):\n    os.kill(os.getpid(), signal.SIGKILL)\n"

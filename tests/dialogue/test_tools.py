@@ -427,6 +427,7 @@ def test_a_tool_without_fault_has_none(spec: Any) -> None:
 async def test_an_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     requests = list[dict[str, Any]]()
     async with shop_server(requests) as url:
+        # White-box: an answer of the real limit would be too large for a test.
         monkeypatch.setattr("proctor.dialogue.tools.LARGEST_ANSWER_BYTES", len('{"id": "/x"}') - size)
         if size:
             with pytest.raises(WorldError, match=r"larger than 0 MiB"):

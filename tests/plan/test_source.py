@@ -331,6 +331,7 @@ def test_the_depth_of_an_alias_is_that_of_what_it_stands_for(monkeypatch):
     links = "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 80))
     assert "64 levels" in problems(f"a0: &a0 x\n{links}")[-1]
     text = "a: &a [[x]]\nb: [*a]"
+    # White-box: a plan of the real depth would be unreadable here.
     monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 4)
     assert data(text) == {"a": [["x"]], "b": [[["x"]]]}
     monkeypatch.setattr(yaml_loader, "MOST_LEVELS", 3)

@@ -90,6 +90,7 @@ def test_an_operation_locks_the_tables_that_it_reads_before_it_writes(store, mon
         store.search_index.update()
     locked = []
     monkeypatch.setattr(SqliteConnection, "take_turn_lock", lambda self: locked.append("its turn"))
+    # White-box: a lock that is missing shows only in a race.
     monkeypatch.setattr(SqliteConnection, "lock_table", lambda self, table: locked.append(table))
     operation(store)
     assert set(locked) == expected

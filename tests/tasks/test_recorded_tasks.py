@@ -889,6 +889,7 @@ def test_a_row_that_makes_no_prompt_is_refused(options: Any, problem: str, tmp_p
     ],
 )
 def test_a_task_that_needs_an_image_has_its_folder_in_it(dockerfile, toml, image, tmp_path, monkeypatch):
+    # White-box: no container engine need be installed to read a task.
     monkeypatch.setattr(container, "engine", lambda *_: "podman")
     write(tmp_path, {**GOOD, "task.toml": f"[environment]\n{toml}\n", "environment/Dockerfile": dockerfile})
     if image is None:
