@@ -154,5 +154,16 @@ def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
     # The cost of an item is no success: more of it is worse.
     costs = shared.get(f"/api/trends/line?key={quote(line['key'])}&metric=cost").json
     assert costs["metric"] == "cost" and costs["changes"] == []
+    # Nor is it a share: the axis ends near the costs.
+    assert "$1.00" not in costs["chart"]["svg"]
+    # Models are together, or one alone.
+    cheap = shared.get(f"/api/trends/line?key={quote(line['key'])}&metric=cost&model=cheap/model").json
+    assert (answer["model"], cheap["model"], sorted(cheap["models"])) == (
+        "",
+        "cheap/model",
+        ["cheap/model", "dear/model"],
+    )
+    assert cheap["chart"]["marks"][0]["value"] < costs["chart"]["marks"][0]["value"]
+    assert shared.get(f"/api/trends/line?key={quote(line['key'])}&model=other").status == 404
     assert shared.get("/api/trends/line?key=nothing").status == 404
     assert shared.get(f"/api/trends/line?key={quote(line['key'])}&metric=luck").status == 404

@@ -73,6 +73,10 @@ class Trend(CamelJson):
     summary: str
     omitted: int
     """Earlier runs that are not shown."""
+    model: str = ""
+    """The model, or judge, that it is of; empty: all of them together."""
+    models: Sequence[str] = ()
+    """Those that it can show alone; empty where there is only one."""
 
 
 class Trends:
@@ -130,21 +134,21 @@ class Trends:
                 self._evaluators.put(states[run_id], names.get(run_id, []))
         return {run_id: names.get(run_id, []) if each is None else each for run_id, each in known.items()}
 
-    def line(self, key: str, metric: str) -> Trend:
-        """One trend in one metric; empty: the first it has."""
+    def line(self, key: str, metric: str, model: str = "") -> Trend:
+        """One trend in one metric; empty: the first it has. `model`: of the items of this one alone."""
         plan = next((each for each in self.plans() if each.key == key), None)
         if plan is None:
             raise NotFound("there is no such plan with several runs\nIts runs may have been deleted.")
         runs = _last(plan.runs)
-        state = (key, metric, *((run["runId"], run["finishedAt"], run["items"]) for run in runs))
+        state = (key, metric, model, *((run["runId"], run["finishedAt"], run["items"]) for run in runs))
         with self._lock:
             answer = self._answers.get(state)
             if answer is None:
-                answer = self._compute(plan, runs, metric)
+                answer = self._compute(plan, runs, metric, model)
                 self._answers.put(state, answer)
         return answer
 
-    def _compute(self, plan: TrendLine, runs: Sequence[TrendRun], metric: str) -> Trend:
+    def _compute(self, plan: TrendLine, runs: Sequence[TrendRun], metric: str, model: str) -> Trend:
         # numpy is loaded with the first trend, not with the server.
         from proctor.metric import score_name
         from proctor.report.comparison import change_text, is_regression, trend_plot, trend_summary
@@ -152,6 +156,11 @@ class Trends:
         from proctor.stats.figures import trend_metrics, trend_of
 
         results = load_results(self._ctx.store.read, [run["runId"] for run in runs], self._ctx.now())
+        models = results.factors["model"].labels if "model" in results.factors else ()
+        if model and model not in models:
+            raise NotFound(f"these runs have no model {model}\nAvailable: {', '.join(models) or 'none'}.")
+        if model:
+            results = results.where(results.factors["model"].mask(model))
         metrics = trend_metrics(results)
         if plan.evaluator:
             own = score_name(plan.evaluator)
@@ -184,6 +193,8 @@ class Trends:
             changes=changes,
             summary=trend_summary(points, metric),
             omitted=len(plan.runs) - len(runs),
+            model=model,
+            models=models if len(models) > 1 else (),
         )
 
 

@@ -56,8 +56,9 @@ def router(site: AppState) -> APIRouter:
     def line(
         key: Annotated[str, Query(max_length=5000, description="The `key` of a trend.")],
         metric: Annotated[str, Query(max_length=300, description="Empty: the first it has.")] = "",
+        model: Annotated[str, Query(max_length=500, description="Empty: all models together.")] = "",
     ) -> Trend:
         """Each run is compared with the one before it; all comparisons are corrected together."""
-        return trends.line(key, metric)
+        return trends.line(key, metric, model)
 
     return routes

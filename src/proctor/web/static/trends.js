@@ -24,7 +24,8 @@ function show() {
 
 const seen = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
   seen.unobserve(target);
-  load(target, target.dataset.key, address.get("plan") === target.dataset.key ? address.get("metric") || "" : "");
+  const isNamed = address.get("plan") === target.dataset.key;
+  load(target, target.dataset.key, ...["metric", "model"].map((name) => (isNamed && address.get(name)) || ""));
 }), { rootMargin: "300px" });
 
 function card(one) {
@@ -35,9 +36,9 @@ function card(one) {
     body);
 }
 
-async function load(body, key, metric) {
+async function load(body, key, metric, model) {
   try {
-    const answer = await api.get(`/api/trends/line${query({ key, metric })}`);
+    const answer = await api.get(`/api/trends/line${query({ key, metric, model })}`);
     body.replaceChildren(...parts(answer, body));
     // On a phone a chart is wider than the page: the latest runs are what people look for.
     const frame = body.querySelector(".chart-frame");
@@ -49,15 +50,18 @@ async function load(body, key, metric) {
 
 function parts(answer, body) {
   const choose = el("select", { "aria-label": "Metric" }, answer.metrics.map((name) => el("option", { value: name, selected: name === answer.metric }, metricTitle(name))));
-  choose.addEventListener("change", () => {
-    history.replaceState(null, "", urlOf(`/trends${query({ ...filters, plan: answer.key, metric: choose.value })}`));
-    load(body, answer.key, choose.value);
-  });
+  const of = el("select", { "aria-label": "Model" }, [["", "All models together"], ...answer.models.map((name) => [name, visible(name)])].map(([value, words]) => el("option", { value, selected: value === answer.model }, words)));
+  const changed = () => {
+    history.replaceState(null, "", urlOf(`/trends${query({ ...filters, plan: answer.key, metric: choose.value, model: of.value })}`));
+    load(body, answer.key, choose.value, of.value);
+  };
+  choose.addEventListener("change", changed);
+  of.addEventListener("change", changed);
   const marks = answer.chart.marks.map((mark) => ({ ...mark, opens: true }));
   const chart = chartCard({ ...answer.chart, marks, caption: metricTitle(answer.metric) }, { open: (mark) => go(`/runs/${encodeURIComponent(mark.label)}`) });
   return [
     el("p", {}, visible(answer.summary)),
-    answer.metrics.length > 1 ? choose : "",
+    el("div", { class: "tools" }, answer.metrics.length > 1 ? choose : null, answer.models.length ? of : null),
     chart,
     el("ul", { class: "trend-changes" }, answer.changes.map((one) => change(one, answer.metric))),
     answer.omitted ? el("p", { class: "soft small" }, `${plural(answer.omitted, "earlier run")} not shown.`) : "",
