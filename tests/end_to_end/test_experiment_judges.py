@@ -49,6 +49,29 @@ def read(folder, name):
     return json.loads((folder / name).read_text())
 
 
+def test_ratings_of_a_definition_keep_its_scale_though_all_are_at_an_end(judged, proctor):
+    ratings = [{"label": str(value), "value": value, "definition": "so warm"} for value in range(1, 6)]
+    judge = {"instructions": "How warm? {context}", "ratingScale": {"numerical": ratings}}
+    definition = {
+        "evaluatorName": "warmth",
+        "level": "SESSION",
+        "evaluatorConfig": {"llmAsAJudge": judge},
+    }
+    (proctor.folder / "warmth.json").write_text(json.dumps(definition))
+    shutil.copytree(
+        ROOT / "examples" / "scenarios", proctor.folder / "examples" / "scenarios", dirs_exist_ok=True
+    )
+    (proctor.folder / "judge.yaml").write_text('rules: [{reply: \'{"reasoning": "cold", "score": "1"}\'}]\n')
+    config = CONFIG.partition("evaluators:")[0] + "evaluators: [warmth.json]\n"
+    (proctor.folder / "config.yaml").write_text(config)
+
+    done = proctor("experiment", "config.yaml")
+
+    assert done.returncode == 0, done.stderr
+    statistics = read(proctor.folder / "judged" / "analysis", "metrics-analysis.json")["score.warmth"]
+    assert (statistics["mean"], statistics["scale"], statistics["low"]) == (1.0, [1.0, 5.0], 1.0)
+
+
 def test_each_run_is_judged_and_its_judges_are_paid_by_it(judged, proctor):
     folder = judged(0.5)
 

@@ -9,6 +9,7 @@ from statistics import stdev
 from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
+from proctor.score import LARGEST
 from proctor.stats.experiment import Scale, estimate_of, scale_of
 from proctor.stats.intervals import CONFIDENCE, Estimate
 
@@ -36,10 +37,6 @@ class Design:
     @property
     def factors(self) -> tuple[str, ...]:
         return (*self.random, *self.settings, *self.others)
-
-
-LARGEST = 1e150
-"""Values beyond it are excluded: their squares overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

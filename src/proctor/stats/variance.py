@@ -22,6 +22,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.special import stdtr, stdtrit
 
 from proctor.errors import UsageError
+from proctor.score import LARGEST
 from proctor.stats.intervals import LIKE, Estimate
 
 Array = NDArray[np.float64]
@@ -30,8 +31,6 @@ Codes = NDArray[np.intp]
 RESIDUAL = "repeat"
 """The variance between repeats of one combination."""
 LEVEL = 0.95
-LARGEST = 1e150
-"""Values beyond it are excluded: their squares overflow."""
 MOST_UNBALANCED = 1500
 """Observations with missing combinations: the likelihood needs a matrix of this size."""
 MOST_ROUNDS, MOST_HALVINGS = 100, 8

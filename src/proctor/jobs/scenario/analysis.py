@@ -23,9 +23,10 @@ from proctor.errors import UsageError
 from proctor.export.tables import write_csv
 from proctor.formatting import chance, elapsed, figure, interval, limits_text, percent, usd
 from proctor.jobs.scenario.experiment import slug_of
-from proctor.json_values import as_datetime
+from proctor.json_values import JsonMap, as_datetime, as_list, as_map, as_number, as_text, maps_in
 from proctor.scenario.run_files import OF_VARIABLES
 from proctor.scenario.state import CheckCounts
+from proctor.score import LARGEST
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
 from proctor.stats.intervals import per_success, wilson
@@ -38,24 +39,21 @@ if TYPE_CHECKING:
     from proctor.stats.factorial import FactorialTests
 
 _LABEL = re.compile(r"var-(\d+)-run-(\d+)")
-LARGEST = 1e150
-"""Values beyond it are excluded: their squares overflow."""
 
 
 def read_study(folder: Path) -> Study:
     """Read every run of an experiment. A folder without runs is an empty study."""
-    state = _mapping(_read(folder / "batch-state.json"))
-    summary = _mapping(_read(folder / "batch-summary.json"))
-    rule = _mapping(summary.get("exclude_when"))
-    failed = [_mapping(one) for one in _list(state.get("failed_runs"))]
-    reasons = {one["run_id"]: one for one in failed if isinstance(one.get("run_id"), str)}
+    state = as_map(_read(folder / "batch-state.json"))
+    summary = as_map(_read(folder / "batch-summary.json"))
+    rule = {name: when for name, when in as_map(summary, "exclude_when").items() if isinstance(when, str)}
+    reasons = {as_text(each, "run_id"): each for each in maps_in(state, "failed_runs")}
     paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
     damaged: list[str] = []
     runs = [run for path in paths if (run := _run(path, reasons, damaged, rule)) is not None]
-    variations = [one for one in _list(state.get("variations")) if isinstance(one, dict)]
+    variations = maps_in(state, "variations")
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
-    names, scales, variables = _metrics_of(paths, runs)
+    names, scales, variables = _metrics_of(paths, runs, as_map(state, "score_scales"))
     manipulated = _manipulated(variables, runs, variations)
     return Study(
         name=str(state.get("experiment_name") or folder.name),
@@ -71,7 +69,7 @@ def read_study(folder: Path) -> Study:
         manipulated=manipulated,
         planned=_whole(summary.get("total_runs_planned")) or len(runs),
         damaged=tuple(damaged),
-        stand_ins=tuple(map(str, _list(summary.get("stand_ins")))),
+        stand_ins=tuple(map(str, as_list(summary, "stand_ins"))),
         description=str(summary.get("description") or ""),
     )
 
@@ -109,24 +107,24 @@ def _with_versions(
 
 
 def _metrics_of(
-    paths: Sequence[Path], runs: Sequence[RunData]
+    paths: Sequence[Path], runs: Sequence[RunData], score_scales: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], dict[str, Scale], tuple[str, ...]]:
     """The metrics that are numbers, also those never extracted, the scales of those that have one, and which
     of them are variables of the world."""
     names = {name for run in runs for name in (*run.metrics, *run.unusable)}
     labels = {name for run in runs for name in run.labels}
-    definitions: dict[str, dict[str, Any]] = {}
+    definitions: dict[str, JsonMap] = {}
     booleans: set[str] = set()
     for path in paths:
-        document = _mapping(_read(path / "metrics.json"))
+        document = as_map(_read(path / "metrics.json"))
         definitions |= {
-            str(name): _mapping(one) for name, one in _mapping(document.get("metrics_definitions")).items()
+            str(name): as_map(one) for name, one in as_map(document, "metrics_definitions").items()
         }
         values = [
-            _mapping(document.get("final_metrics")),
-            *_mapping(document.get("metrics_by_turn")).values(),
+            as_map(document, "final_metrics"),
+            *as_map(document, "metrics_by_turn").values(),
         ]
-        for turn_values in map(_mapping, values):
+        for turn_values in map(as_map, values):
             # A value that is missing in every turn is null, and still a metric.
             names |= {str(name) for name, value in turn_values.items() if value is None}
             booleans |= {str(name) for name, value in turn_values.items() if isinstance(value, bool)}
@@ -140,7 +138,8 @@ def _metrics_of(
         definition = definitions.get(name) or definitions.get(name.rpartition(".")[0]) or {}
         if definition.get("method") == OF_VARIABLES:
             variables.append(name)
-        limits = [float(end) for end in _list(definition.get("range")) if _is_number(end)]
+        ends = definition.get("range") or score_scales.get(name.removeprefix("score."))
+        limits = [end for each in as_list(ends) if (end := as_number(each)) is not None]
         scale = experiment.scale_of(
             name,
             [run.metrics[name] for run in runs if name in run.metrics],
@@ -159,7 +158,7 @@ def _manipulated(
     changed = {
         steps[1]
         for variation in variations
-        for path in _mapping(_mapping(variation.get("modifications")).get("scenario_overrides"))
+        for path in as_map(as_map(variation, "modifications").get("scenario_overrides"))
         if (steps := path.split("."))[0] == "variables" and len(steps) > 1
     }
     chosen = []
@@ -179,18 +178,18 @@ def _run(
     named = _LABEL.fullmatch(folder.name)
     if named is None:
         return None
-    state = _mapping(_read(folder / "scenario-state.json", damaged))
+    state = as_map(_read(folder / "scenario-state.json", damaged))
     known = reasons.get(folder.name, {})
     status = str(state.get("status") or "failed")
     if known and status != "completed":
         status = "failed"
-    excluded = exclusion_reason(rule, _mapping(state.get("validity"))) if status == "completed" else ""
+    excluded = exclusion_reason(rule, as_map(state, "validity")) if status == "completed" else ""
     status = experiment.EXCLUDED if excluded else status
     final, by_turn = _metrics(_read(folder / "metrics.json", damaged))
-    costs = _mapping(_read(folder / "costs.json", damaged))
-    totals = _mapping(costs.get("totals"))
+    costs = as_map(_read(folder / "costs.json", damaged))
+    totals = as_map(costs, "totals")
     cost = costs.get("total_cost", totals.get("total_cost_usd"))
-    seed = _mapping(state.get("execution_metadata")).get("seed")
+    seed = as_map(state, "execution_metadata").get("seed")
     return RunData(
         run_id=folder.name,
         variation_id=int(named[1]),
@@ -207,10 +206,10 @@ def _run(
         by_turn={turn: _numbers(values) for turn, values in by_turn.items()},
         cost_usd=_numbers({"cost": cost}).get("cost"),
         tokens=_whole(totals.get("total_tokens")),
-        seconds=_duration([_mapping(turn) for turn in _list(state.get("turns"))]),
-        turns=len(_list(state.get("completed_turns"))) or len(by_turn),
+        seconds=_duration([as_map(turn) for turn in as_list(state, "turns")]),
+        turns=len(as_list(state, "completed_turns")) or len(by_turn),
         seed=seed if isinstance(seed, int) else None,
-        checks=asdict(sum((_checks(_mapping(turn)) for turn in _list(state.get("turns"))), CheckCounts())),
+        checks=asdict(sum((_checks(as_map(turn)) for turn in as_list(state, "turns")), CheckCounts())),
     )
 
 
@@ -224,7 +223,7 @@ def _duration(turns: Sequence[Mapping[str, Any]]) -> float | None:
 def _checks(turn: Mapping[str, Any]) -> CheckCounts:
     return CheckCounts(
         run=_whole(turn.get("checks_run")),
-        issues=len(_list(turn.get("issues"))),
+        issues=len(as_list(turn, "issues")),
         unread=_whole(turn.get("checks_unread")),
     )
 
@@ -240,7 +239,7 @@ def _metrics(document: Any) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
         for turn in sorted(by_turn):
             final |= by_turn[turn]
         return final, by_turn
-    document = _mapping(document)
+    document = as_map(document)
     final = document.get("final_metrics")
     scores = document.get("scores")
     if isinstance(final, dict) and isinstance(scores, dict):
@@ -269,21 +268,13 @@ def _whole(value: Any) -> int:
     return int(value) if _is_number(value) else 0
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _factors(variation: Mapping[str, Any]) -> dict[str, str]:
     factors = variation.get("factors")
     if isinstance(factors, dict):
         return {str(name): str(level) for name, level in factors.items()}
     levels: dict[str, str] = {}
-    for part in _mapping(variation.get("modifications")).values():
-        levels |= {str(name): str(level) for name, level in _mapping(part).items()}
+    for part in as_map(variation, "modifications").values():
+        levels |= {str(name): str(level) for name, level in as_map(part).items()}
     return levels
 
 

@@ -11,17 +11,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from proctor.context import RunContext
 from proctor.errors import UsageError
+from proctor.evaluators.registry import declared_scale
 from proctor.formatting import plural
 from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
 from proctor.job import BatchEnd, ItemFinished, RunHooks, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE, CurrentNames
-from proctor.json_values import changed
+from proctor.json_values import as_text, changed, maps_in
 from proctor.scenario import state
 from proctor.scenario.definition import Scenario, scenario_of
 from proctor.scenario.prompts import run_seed
@@ -374,7 +376,24 @@ class ExperimentFolder(RunHooks):
             checks=sum(self._checks.values(), CheckCounts()),
             validity=sum_counts(self.store.read.last_sessions(self.run_id, "validity")),
             served=sum_served(self.store.read.last_sessions(self.run_id, "servedModels")),
+            score_scales=self._score_scales,
         )
+
+    @cached_property
+    def _score_scales(self) -> dict[str, tuple[float, float]]:
+        """The scales that definitions of evaluators declare, by the name of the evaluator."""
+        names = self._options.get("evaluators") or ()
+        folder = Path(self._batch()["planPath"]).parent
+        try:
+            definitions = self._ctx.evaluators(folder).copies(names) if names else {}
+        except UsageError:
+            # A definition that is no longer valid: its scores have no scale.
+            return {}
+        scales = {
+            as_text(definition, "evaluatorName"): declared_scale("", "", definition)
+            for definition in maps_in([*definitions.values()])
+        }
+        return {name: scale for name, scale in scales.items() if scale is not None}
 
     def _report_import(self, imported: ImportedRuns) -> None:
         finished = sum(imported.runs[item.id].status == state.COMPLETED for item in imported.items)
@@ -492,8 +511,10 @@ class _ExperimentDocuments:
         checks: CheckCounts,
         validity: Mapping[str, InvalidCount],
         served: Mapping[str, Mapping[str, int]],
+        score_scales: Mapping[str, tuple[float, float]],
     ) -> None:
         self._batch, self._options, self._checks = batch, options, checks
+        self._score_scales = score_scales
         self._validity, self._served = validity, served
         self.seconds = seconds
         """In which runs were executed, without the pauses between executions of the experiment."""
@@ -528,6 +549,7 @@ class _ExperimentDocuments:
                 row["values"]["label"] for row in self._rows if row["status"] in (QUEUED, RUNNING)
             ],
             "variations": self._variations(),
+            **({"score_scales": self._score_scales} if self._score_scales else {}),
             "start_time": batch["createdAt"],
             "end_time": batch["finishedAt"],
         }
