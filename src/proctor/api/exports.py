@@ -6,12 +6,23 @@ from pathlib import Path
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.export import FORMATS, SESSION_FORMATS, export_sessions, export_tables
+from proctor.export.deposit import Deposit, deposit_text, unpack_deposit, write_deposit
 from proctor.store import Scope
 
 PREDICTIONS = "swe-bench"
 """Format of the patches of a run of tasks."""
 
-__all__ = ["FORMATS", "PREDICTIONS", "SESSION_FORMATS", "Scope", "export", "sessions_of_run"]
+__all__ = [
+    "FORMATS",
+    "PREDICTIONS",
+    "SESSION_FORMATS",
+    "Scope",
+    "deposit",
+    "deposit_text",
+    "export",
+    "sessions_of_run",
+    "unpack_deposit",
+]
 
 
 def export(
@@ -42,6 +53,13 @@ def export(
     return export_tables(
         ctx.store.read, scope, out=out, format=format_, tables=tables, label=label, on_progress=on_progress
     )
+
+
+def deposit(ctx: RunContext, run_id: str, file: Path) -> Deposit:
+    """Write the archive of a run for a journal or repository: data, codebook, config, files, checksums."""
+    from proctor import __version__
+
+    return write_deposit(ctx.store.read, ctx.store.read.batch(run_id, ctx.now()), file, version=__version__)
 
 
 def sessions_of_run(ctx: RunContext, run_id: str, session_ids: Sequence[str]) -> Scope:

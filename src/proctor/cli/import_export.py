@@ -188,6 +188,28 @@ def table(
     return codes.SUCCEEDED
 
 
+@import_app.command()
+def deposit(
+    file: Annotated[
+        Path, typer.Argument(help="Archive that `proctor export --deposit` wrote.", metavar="FILE")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="New folder to unpack it to.", metavar="DIR")],
+    as_json: Json = False,
+) -> int:
+    """Check the checksums of a deposit and unpack it, to analyze it again.
+
+    Example:  proctor import deposit study.zip --out study
+    """
+    done = exports.unpack_deposit(file, out)
+    if as_json:
+        print_json({"folder": str(done.path), "runId": done.run_id, "count": done.files})
+    print_note(
+        f"{printable(exports.deposit_text(done))} unpacked to {printable(out)}; all checksums are right"
+    )
+    print_note(f"Next:  proctor analyze {printable(out / 'output')}")
+    return codes.SUCCEEDED
+
+
 def _print_result(done: ImportResult, *, as_json: bool) -> int:
     if as_json:
         print_json(
@@ -265,6 +287,13 @@ def export(
     level: Annotated[
         str, typer.Option(help="With --input-dir: one row per `session` or `turn`.", metavar="LEVEL")
     ] = "session",
+    deposit: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all of --run to one archive for a journal: tidy tables, codebook, config, checksums.",
+            metavar="FILE.zip",
+        ),
+    ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="With --input-dir: print statistics of the sessions.")
     ] = False,
@@ -276,6 +305,15 @@ def export(
     """
     if input_dir is not None:
         return export_dialogues(input_dir, output, level=level, stats=stats, as_json=as_json)
+    if deposit is not None:
+        if not run:
+            raise UsageError("a deposit is made of a run\nPass --run RUN.")
+        with terminal_context(context.obj) as ctx, Working("exporting"):
+            done = exports.deposit(ctx, run, deposit)
+        if as_json:
+            print_json({"files": [str(done.path)], "runId": done.run_id, "count": done.files})
+        print_note(f"wrote {printable(done.path)}: {printable(exports.deposit_text(done))}")
+        return codes.SUCCEEDED
     if out is None:
         raise UsageError("--out is required\nPass --out DIR.")
     with terminal_context(context.obj) as ctx:

@@ -133,6 +133,8 @@ class ExperimentConfig(_ExperimentModel):
     aggregate_metrics: bool | None = None
     prices: dict[str, ModelPrice] | None = None
     notify: Text | None = None
+    record: Text | None = None
+    replay: Text | None = None
     resume_from: Text | None = None
     human: Annotated[
         Literal["terminal", "web"] | None,
@@ -645,7 +647,10 @@ class Experiment:
     def model_options(self) -> ModelOptions:
         """How its models are reached and its evaluators are confined, without folders."""
         prices = {model: without_none(price) for model, price in (self._get("prices") or {}).items()}
-        return replace(ModelOptions.of_plan(self.source.data, ()), prices=prices)
+        options = ModelOptions.of_plan(self.source.data, ())
+        return replace(
+            options, prices=prices, record=_absolute(options.record), replay=_absolute(options.replay)
+        )
 
     @property
     def run_count(self) -> int:
@@ -860,6 +865,11 @@ def read_config(path: Path) -> bytes:
     if path.is_dir():
         path = path / CONFIG
     return bytes_of(path, "the config", remedy="Give a YAML file.")
+
+
+def _absolute(file: str | None) -> str | None:
+    """The path of a file below the working folder; None: there is none."""
+    return str(Path(file).expanduser().absolute()) if file else None
 
 
 def slug_of(name: str) -> str:
