@@ -260,7 +260,7 @@ class _ScatterAxes:
         if is_log:
             marked = [at for at, point in zip(self._places, points, strict=True) if point.is_marked]
             joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in sorted(marked))
-            self.drawn.append(f'<polyline points="{joined}" class="c-frontier" fill="none"/>')
+            self.drawn.append(f'<polyline points="{joined}" class="c-frontier"/>')
         self._occupied = [Box(x - 8, y - 8, x + 8, y + 8) for x, y in self._places]
         for (x, y), point in zip(self._places, points, strict=True):
             label = f"{point.label}: {say_x(point.x)}, {say_y(point.y)}"
