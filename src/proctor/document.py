@@ -207,6 +207,8 @@ class Details(CamelJson):
 
     title: str
     sections: Sequence["Section"]
+    is_folded: bool = False
+    """Whether an HTML page shows it on demand only; paper shows it."""
     kind: Literal["details"] = "details"
 
 

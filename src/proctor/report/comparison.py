@@ -394,6 +394,7 @@ def _of_metric(comparison: Comparison, metric: str) -> Details:
     is_first = metric == comparison.contrasts[0].metric
     return Details(
         title=metric,
+        is_folded=True,
         sections=[
             *([_forest(comparison, metric)] if not is_first and _has_values(comparison, metric) else []),
             *(Sentence(text=f"{each.candidate}: {_in_words(each)}") for each in contrasts),
@@ -404,7 +405,11 @@ def _of_metric(comparison: Comparison, metric: str) -> Details:
 
 def _details_of_notes(comparison: Comparison) -> list[Details]:
     notes = _merged(comparison, _remarks)
-    return [Details(title="Notes", sections=[Sentence(text=note) for note in notes])] if notes else []
+    return (
+        [Details(title="Notes", is_folded=True, sections=[Sentence(text=note) for note in notes])]
+        if notes
+        else []
+    )
 
 
 def _merged(comparison: Comparison, notes_of: Callable[[Contrast], list[str]]) -> list[str]:

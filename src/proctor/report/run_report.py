@@ -67,13 +67,17 @@ def run_report(summary: Summary) -> Document:
             Details(title="Summary", sections=_totals(summary)),
             Details(title="Batch Results", sections=_outcomes(summary)),
             *([Details(title="Scores", sections=_scores(figures))] if figures.overall.means else []),
-            *([Details(title="Repeats", sections=_repeats(figures))] if figures.overall.pass_at else []),
-            Details(title="Model Usage", sections=_models(summary)),
-            Details(title="Token Analysis", sections=_tokens(summary)),
+            *(
+                [Details(title="Repeats", is_folded=True, sections=_repeats(figures))]
+                if figures.overall.pass_at
+                else []
+            ),
+            Details(title="Model Usage", is_folded=True, sections=_models(summary)),
+            Details(title="Token Analysis", is_folded=True, sections=_tokens(summary)),
             Details(title="Cost", sections=_cost(summary)),
-            Details(title="Tool Usage", sections=_tools(summary)),
-            Details(title="Performance", sections=_performance(summary)),
-            Details(title="Checks, Changes, and Merges", sections=_checks(summary)),
+            Details(title="Tool Usage", is_folded=True, sections=_tools(summary)),
+            Details(title="Performance", is_folded=True, sections=_performance(summary)),
+            Details(title="Checks, Changes, and Merges", is_folded=True, sections=_checks(summary)),
             Details(title="Failures", sections=_failures(summary)),
             *([_batches(summary.batches)] if summary.batches else []),
         ],
