@@ -96,6 +96,7 @@ def test_labels_are_coded_in_the_order_they_appear() -> None:
     assert column.labels == ("b", "a")
     assert column.codes.tolist() == [0, -1, 1, 0, -1]
     assert column.mask("a").tolist() == [False, False, True, False, False]
+    assert not column.mask("c").any()
 
 
 def test_results_of_another_tool_pair_by_the_name_of_the_task(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def _print_ranks(ranking: Ranking) -> None:
     print_note(f"{what}{together}, for tasks like these")
     if ranking.errors:
         print_note(f"note: {count(ranking.errors, 'item')} with infrastructure errors excluded")
-    if with_errors and [*with_errors] != [each.name for each in ranked]:
+    if with_errors and list(with_errors) != [each.name for each in ranked]:
         print_note("note: errors decide the order: it differs when they count as failures")
     for rank in ranked:
         if rank.note:

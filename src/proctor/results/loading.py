@@ -582,9 +582,7 @@ class _Reader:
         self._figures = [figures]
         status, reasons = np.asarray(self._status, dtype=np.int64), _labels(self._reasons)
         is_evaluation = np.asarray(self._evaluations, dtype=np.bool_)
-        without = (status == FINISHED.index(ERROR)) | (
-            reasons.mask(UNCHECKED) if UNCHECKED in reasons.labels else False
-        )
+        without = (status == FINISHED.index(ERROR)) | reasons.mask(UNCHECKED)
         figures[0] = np.where(without, np.nan, status == FINISHED.index(SUCCESS))
         figures[:, is_evaluation] = np.nan
         columns: dict[str, Floats] = dict(zip(METRICS, figures, strict=True))

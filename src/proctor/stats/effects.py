@@ -120,7 +120,7 @@ def anova(
         )
         rows.append(_tested(row, error, error_df))
     if block.shape[1]:
-        bare = np.hstack([*terms.values()])
+        bare = np.hstack(list(terms.values()))
         without, rank_without = residual_squares(y, bare)
         squares, df = max(0.0, without - left), rank - rank_without
         if df > 0:

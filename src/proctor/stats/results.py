@@ -55,9 +55,10 @@ class Labels:
         return Labels(self.codes[mask], self.labels)
 
     def mask(self, label: str) -> Mask:
-        """The rows that have a label; `""`: those that have none."""
-        code = self.labels.index(label) if label in self.labels else -1
-        return np.asarray(self.codes == code)
+        """The rows that have a label; `""`: those that have none. No row has an unknown one."""
+        if label and label not in self.labels:
+            return np.zeros(len(self.codes), dtype=np.bool_)
+        return np.asarray(self.codes == (self.labels.index(label) if label else -1))
 
 
 def versioned(agent: str, version: str) -> str:
@@ -154,7 +155,7 @@ class Results:
             reasons=Labels.of([""] * count),
             repeat=np.asarray(repeat, dtype=np.int64),
             # None becomes NaN.
-            metrics={name: np.asarray([*values], dtype=np.float64) for name, values in metrics.items()},
+            metrics={name: np.asarray(list(values), dtype=np.float64) for name, values in metrics.items()},
             evaluators={},
             scales={},
             inputs=Inputs(np.zeros((count, 0), dtype=np.uint64), ()),
@@ -172,7 +173,7 @@ class Results:
     @property
     def is_unchecked(self) -> Mask:
         """Rows that nothing checked: they have no success either."""
-        return self.reasons.mask(UNCHECKED) if UNCHECKED in self.reasons.labels else np.zeros(len(self), bool)
+        return self.reasons.mask(UNCHECKED)
 
     @property
     def with_errors_failed(self) -> Floats:

@@ -208,7 +208,7 @@ class ConfidenceSequence:
     def state(self) -> dict[str, Any]:
         """Everything as JSON values; `from_state` replays the observations."""
         arguments = {"lo": self.lo, "hi": self.hi, "alpha": self.alpha, "scope": self.scope}
-        return {**arguments, "tasks": self.tasks, "values": [*self._values]}
+        return {**arguments, "tasks": self.tasks, "values": list(self._values)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "ConfidenceSequence":

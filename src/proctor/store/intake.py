@@ -654,7 +654,7 @@ class _LargeSession:
                     imported_runs.update_item(connection, session)
             return True
 
-        keys = [*self._prepared.arrived]
+        keys = list(self._prepared.arrived)
         for start in range(0, len(keys), ROWS_AT_ONCE):
             end = start + ROWS_AT_ONCE
             yield partial(use, keys[start:end], end >= len(keys))
@@ -754,8 +754,8 @@ def _related(connection: Connection, traces: set[str]) -> list[Row]:
         more_sessions = {row["sessionId"] for row in rows} - sessions - {""}
         keys |= more_keys
         sessions |= more_sessions
-        neighbors = {*_traces_where(connection, "sessionKey", more_keys)}
-        neighbors |= {*_traces_where(connection, "sessionId", more_sessions)}
+        neighbors = set(_traces_where(connection, "sessionKey", more_keys))
+        neighbors |= set(_traces_where(connection, "sessionId", more_sessions))
         pending = neighbors - set(rows_by_trace)
     return [row for rows in rows_by_trace.values() for row in rows]
 

@@ -140,7 +140,7 @@ def verdicts_of(read: StoreReader, run_id: str, session_id: str, *, limit: int =
 
 def _joined(selection: JudgedFilter) -> tuple[str, list[object]]:
     """Subquery of the selected scores; `good` is 1 minus the value for reversed evaluators."""
-    parameters: list[object] = [*selection.reversed_]
+    parameters: list[object] = list(selection.reversed_)
     condition = "1 = 1"
     if selection.evaluator:
         condition = '"evaluator" = ? AND "dimension" = ?'

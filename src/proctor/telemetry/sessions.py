@@ -632,7 +632,9 @@ def _is_answer(what: object) -> bool:
 def _is_same_text(recorded: JsonMap, requested: JsonMap) -> bool:
     """Whether a span recorded the value of a single argument without its name."""
     return (
-        set(recorded) == {"input"} and len(requested) == 1 and [*recorded.values()] == [*requested.values()]
+        set(recorded) == {"input"}
+        and len(requested) == 1
+        and list(recorded.values()) == list(requested.values())
     )
 
 

@@ -75,7 +75,7 @@ def results_of(reader: StoreReader, run_id: str) -> Iterator[JsonObject]:
             "end_reason": row["ended"],
             "num_turns": None if row["turns"] is None else int(row["turns"]),
             "scores": [
-                score | ({"scale": [*scale]} if (scale := scales.get(as_text(score, "evaluator"))) else {})
+                score | ({"scale": list(scale)} if (scale := scales.get(as_text(score, "evaluator"))) else {})
                 for score in scores.get(row["id"], [])
             ],
         }

@@ -584,7 +584,7 @@ class EvaluationPlan(_EvaluationModel):
 def read_evaluation(text: str | bytes, *, file: str) -> JsonObject:
     """Read a plan, YAML or JSON, as the document of a request; raises with everything wrong with it."""
     source = read_source(text, file=file)
-    problems = [*check_shape(source, EvaluationPlan, sections_of(EvaluationPlan, "plan")).problems]
+    problems = list(check_shape(source, EvaluationPlan, sections_of(EvaluationPlan, "plan")).problems)
     problems = problems or list(_further(source))
     if problems:
         refuse(problems)

@@ -250,7 +250,7 @@ def results_view(store: Store, run_id: str) -> Document:
     if not summaries:
         return Document(remarks=results.remarks)
     if pairwise := pairwise_of(store.read, results):
-        return Document(sections=[*pairwise_sections(pairwise)], remarks=results.remarks)
+        return Document(sections=list(pairwise_sections(pairwise)), remarks=results.remarks)
     sections = [_averages_table(summaries)]
     known = [_average_figure(one) for one in summaries if one.average.value is not None]
     if len(known) > 1:

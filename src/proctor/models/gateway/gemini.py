@@ -60,7 +60,7 @@ STATUSES = {
 
 def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """Contents become messages, function calls get ids, settings the names of chat completions."""
-    left_out = {*NOT_TRANSLATED.intersection(body)}
+    left_out = set(NOT_TRANSLATED.intersection(body))
     messages = list[JsonMap]()
     system = body.get("systemInstruction") or body.get("system_instruction") or {}
     if instructions := text_of(system.get("parts") if isinstance(system, Mapping) else system):

@@ -46,7 +46,7 @@ ERROR_TYPES = {
 
 def parse_request(body: JsonMap, model: str) -> ClientRequest:
     """The system text becomes a message, content blocks become messages, tool calls and results."""
-    left_out = {*NOT_TRANSLATED.intersection(body)}
+    left_out = set(NOT_TRANSLATED.intersection(body))
     failed = set[str]()
     messages = list[JsonMap]()
     if system := text_of(body.get("system")):
