@@ -171,8 +171,8 @@ def test_an_interval_without_a_whole_scale_ends_where_values_end_on_one_side(end
     values = [0.0, 0.0, 0.5, 4.0, 5.5]
     free, cut = mean(values), mean(values, **ends)
     assert free.low < 0 and free.high > 4
-    assert cut.low == free.low if expected[0] is None else expected[0]
-    assert cut.high == free.high if expected[1] is None else expected[1]
+    assert cut.low == (free.low if expected[0] is None else expected[0])
+    assert cut.high == (free.high if expected[1] is None else expected[1])
 
 
 def test_huge_values_give_words():
