@@ -125,12 +125,12 @@ def test_every_plot_is_there_and_says_what_it_shows(summary):
 
     assert labels == [
         "Items by status: success 18, fail 6, timeout 6, error 6",
+        "Mean cost of an item against success rate, by model",
         "Success rate by agent, with 95% CI",
         "Success rate by model, with 95% CI",
         "Success rate by repo, with 95% CI",
         "pass@k and pass^k by the number of runs k, with 95% CI",
         "Tokens by model",
-        "Mean cost of an item against success rate, by model",
         "How many items took how long",
     ]
 

@@ -21,6 +21,7 @@ from proctor.formatting import (
 from proctor.item import ERROR, FINISHED, QUEUED, RUNNING, SUCCESS
 from proctor.report import run_charts
 from proctor.report.answer import answer
+from proctor.report.result_sections import success_against_cost
 from proctor.report.run_charts import limits, places
 from proctor.results.summary import BatchFacts, Cost, Summary
 from proctor.stats.figures import FactorFigures, Figures, RunFigures
@@ -64,6 +65,7 @@ def run_report(summary: Summary) -> Document:
         facts=_facts(summary),
         sections=[
             Chart(title="Items by status", svg=run_charts.outcome_bar(summary.counts)),
+            *(success_against_cost(figures.main) if figures.main else []),
             Details(title="Summary", sections=_totals(summary)),
             Details(title="Batch Results", sections=_outcomes(summary)),
             *([Details(title="Scores", sections=_scores(figures))] if figures.overall.means else []),
@@ -78,7 +80,7 @@ def run_report(summary: Summary) -> Document:
             Details(title="Tool Usage", is_folded=True, sections=_tools(summary)),
             Details(title="Performance", is_folded=True, sections=_performance(summary)),
             Details(title="Checks, Changes, and Merges", is_folded=True, sections=_checks(summary)),
-            Details(title="Failures", sections=_failures(summary)),
+            Details(title="Failures", is_folded=True, sections=_failures(summary)),
             *([_batches(summary.batches)] if summary.batches else []),
         ],
         remarks=[_origin(summary)],
@@ -470,13 +472,7 @@ def _cost(summary: Summary) -> list[Section]:
         rows["Unpriced"] = f"{calls}; excluded from all totals"
     if cost.judging_usd is not None:
         rows["Evaluation"] = f"{usd(cost.judging_usd)}, as reported by the evaluators"
-    main = summary.figures.main
-    plot = run_charts.cost_against_success(main) if main else ""
-    front = f"Ring: no other {main.name} is better in both." if main else ""
-    return [
-        table(["Cost", "Amount"], rows.items()),
-        *([Chart(title="Cost against success", svg=plot, caption=front)] if plot else []),
-    ]
+    return [table(["Cost", "Amount"], rows.items())]
 
 
 def _tools(summary: Summary) -> list[Section]:
