@@ -45,14 +45,15 @@ CHECKSUMS, OUTPUT = "checksums.sha256", "output"
 MOST_LEVELS = 12
 """Distinct texts of a column that the codebook lists."""
 LARGEST_BYTES = 16 << 30
-_UNITS: tuple[tuple[str, str], ...] = (
-    (r"tokens?$|Tokens", "tokens"),
-    (r"Usd$|^price", "US dollars"),
-    (r"Seconds$", "s"),
-    (r"Ms$", "ms"),
-    (r"(At|Time|^timestamp|^at)$", "UTC, ISO 8601"),
-    (r"Json$|^(factors|details|settings|notes|validity|servedModels)$", "JSON"),
+_UNITS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"tokens?$|Tokens"), "tokens"),
+    (re.compile(r"Usd$|^price"), "US dollars"),
+    (re.compile(r"Seconds$"), "s"),
+    (re.compile(r"Ms$"), "ms"),
+    (re.compile(r"(At|Time|^timestamp|^at)$"), "UTC, ISO 8601"),
+    (re.compile(r"Json$|^(factors|details|settings|notes|validity|servedModels)$"), "JSON"),
 )
+"""Units of columns, by their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ def _codes_of_turns(text: str) -> Iterator[dict[str, object]]:
 
 def _code(table: str, column: str, meaning: str, values: set[str]) -> dict[str, object]:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column).capitalize()
-    unit = next((unit for pattern, unit in _UNITS if re.search(pattern, column)), "")
+    unit = next((unit for pattern, unit in _UNITS if pattern.search(column)), "")
     is_listed = 0 < len(values) <= MOST_LEVELS and unit != "JSON"
     levels = "; ".join(sorted(values)) if is_listed else ""
     return {
