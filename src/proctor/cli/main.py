@@ -57,6 +57,7 @@ GROUPS = {
         "agents": ("inventory", "List agents and whether they are installed."),
         "serve": ("serve", "Serve the web app and the HTTP API."),
         "schema": ("setup", "Print the JSON Schema of plans, for editors."),
+        "shims": ("setup", "Write modules under the names of earlier frameworks."),
         "completion": ("setup", "Print the completion script of a shell."),
         "mcp": ("mcp", "Serve tools for AI assistants (Model Context Protocol)."),
         "gateway": ("serve", "Run a local model gateway that records and prices every call."),

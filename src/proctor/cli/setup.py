@@ -20,6 +20,7 @@ from proctor.api.first_plan import (
 )
 from proctor.api.plans import FIRST, job_names, recognize, schema_text
 from proctor.api.runs import dry_run, read_plan
+from proctor.api.shims import write_shims
 from proctor.cli import main, output
 from proctor.cli.output import (
     Json,
@@ -41,7 +42,8 @@ from proctor.secrets import visible
 init_app = typer.Typer(add_completion=False)
 schema_app = typer.Typer(add_completion=False)
 completion_app = typer.Typer(add_completion=False)
-apps = {"init": init_app, "schema": schema_app, "completion": completion_app}
+shims_app = typer.Typer(add_completion=False)
+apps = {"init": init_app, "schema": schema_app, "completion": completion_app, "shims": shims_app}
 SCHEMA_FOLDER = ".proctor"
 """Folder beside a plan in which `proctor init` writes the schema for editors."""
 
@@ -193,6 +195,23 @@ def schema(
 
 
 Shell = Literal["bash", "zsh", "fish"]
+
+
+@shims_app.command()
+def shims(
+    folder: Annotated[Path, typer.Argument(help="Folder to write them to.", metavar="DIR")] = Path(),
+    as_json: Json = False,
+) -> int:
+    """Write modules so that scripts for `batch_runner`, `batch_simulate`, and `patienthub` run unchanged.
+
+    Example:  proctor shims study
+    """
+    written = write_shims(folder)
+    if as_json:
+        print_json({"files": [str(path) for path in written]})
+    for path in written:
+        print_note(f"wrote {printable(path)}")
+    return output.SUCCEEDED
 
 
 @completion_app.command()
