@@ -145,8 +145,8 @@ def factor_test(
     total = float(y @ y)
     first = np.asarray(base, dtype=np.float64).reshape(len(y), -1)
     more = np.asarray(added, dtype=np.float64).reshape(len(y), -1)
-    small, rank = residual_squares(y, first)
-    large, full_rank = residual_squares(y, np.hstack([first, more]))
+    small, rank = _residual(y, first)
+    large, full_rank = _residual(y, np.hstack([first, more]))
     gained, freedom, left = max(0.0, small - large), full_rank - rank, len(y) - full_rank
     explained = gained / total if total else 0.0
     if freedom <= 0 or left <= 0 or not total:
@@ -159,7 +159,7 @@ def factor_test(
     )
 
 
-def residual_squares(y: FloatArray, columns: FloatArray) -> tuple[float, int]:
+def _residual(y: FloatArray, columns: FloatArray) -> tuple[float, int]:
     """What a least-squares fit with a constant leaves over, and the rank of its columns."""
     constant = np.ones((len(y), 1))
     design = np.hstack([constant, columns])

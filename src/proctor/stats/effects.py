@@ -7,15 +7,15 @@ then it is the term's combination with the blocks, as in repeated measures.
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from statistics import fmean
 
 import numpy as np
 from scipy import special
 
-from proctor.stats.classical import residual_squares
 from proctor.stats.intervals import FEWEST_TASKS
 from proctor.stats.permutation import PERMUTATIONS, sign_flip
 from proctor.stats.samples import FloatArray, IntArray, f_tail
@@ -78,40 +78,37 @@ def anova(
         return []
     y = y - y.mean()
     total = float(y @ y)
-    coded = {name: _dummies(levels) for name, levels in factors.items() if len(set(levels)) > 1}
-    block = (
-        _dummies(blocks) if blocks is not None and 1 < len(set(blocks)) < len(y) else np.empty((len(y), 0))
-    )
-    terms: dict[tuple[str, ...], FloatArray] = {(name,): columns for name, columns in coded.items()}
-    for pair in combinations(coded, 2):
-        columns = _product(coded[pair[0]], coded[pair[1]])
-        if sum(term.shape[1] for term in terms.values()) + columns.shape[1] <= MOST_COLUMNS:
-            terms[pair] = columns
-    if not terms or total <= 0:
+    levels = tuple((name, tuple(column)) for name, column in factors.items() if len(set(column)) > 1)
+    has_blocks = blocks is not None and 1 < len(set(blocks)) < len(y)
+    if not levels or total <= 0:
         return []
-    everything = np.hstack([block, *terms.values()])
-    left, rank = residual_squares(y, everything)
-    left_df = len(y) - rank
-    left = 0.0 if left <= 1e-12 * total else left
+    design = _design(levels, tuple(blocks) if blocks is not None and has_blocks else None)
+    sums, terms = design.sums(y), design.terms
+    everything = (*([BLOCK] if has_blocks else []), *(" × ".join(names) for names in terms))
+    left, rank = sums(everything)
+    left_df, left = len(y) - rank, 0.0 if left <= 1e-12 * total else left
     rows = []
-    for names, columns in terms.items():
-        others = [other for key, other in terms.items() if not set(names) <= set(key)]
-        base = np.hstack([block, *others]) if others else block
-        without, rank_without = residual_squares(y, base)
-        within, rank_within = residual_squares(y, np.hstack([base, columns]))
+    for names in terms:
+        source = " × ".join(names)
+        base = tuple(
+            other for other in everything if other == BLOCK or not set(names) <= set(other.split(" × "))
+        )
+        without, rank_without = sums(base)
+        within, rank_within = sums((*base, source))
         squares, df = max(0.0, without - within), rank_within - rank_without
         if df <= 0:
             note = "confounded with other terms"
-            rows.append(
-                AnovaRow(source=" × ".join(names), sum_of_squares=0.0, df=0, mean_square=None, note=note)
-            )
+            rows.append(AnovaRow(source=source, sum_of_squares=0.0, df=0, mean_square=None, note=note))
             continue
         error, error_df, name = left, left_df, RESIDUAL
-        varying = _varies_with_blocks(y, everything, columns, block, left, left_df)
-        if varying is not None:
-            error, error_df, name = *varying, f"{' × '.join(names)} × {BLOCK}"
+        together = f"{source} × {BLOCK}"
+        if together in design.places:
+            rest, rank_rest = sums((*everything, together))
+            varying = _varies_with_blocks(left, left_df, rest, len(y) - rank_rest)
+            if varying is not None:
+                error, error_df, name = *varying, together
         row = AnovaRow(
-            source=" × ".join(names),
+            source=source,
             sum_of_squares=squares,
             df=df,
             mean_square=squares / df,
@@ -119,9 +116,8 @@ def anova(
             error=name,
         )
         rows.append(_tested(row, error, error_df))
-    if block.shape[1]:
-        bare = np.hstack(list(terms.values()))
-        without, rank_without = residual_squares(y, bare)
+    if has_blocks:
+        without, rank_without = sums(everything[1:])
         squares, df = max(0.0, without - left), rank - rank_without
         if df > 0:
             row = AnovaRow(
@@ -133,17 +129,79 @@ def anova(
                 error=RESIDUAL,
             )
             rows.append(replace(_tested(row, left, left_df), partial_eta_squared=None, low=None, high=None))
-    mean_square = left / left_df if left_df > 0 else None
     rows.append(
         AnovaRow(
             source=RESIDUAL,
             sum_of_squares=left,
             df=max(0, left_df),
-            mean_square=mean_square,
+            mean_square=left / left_df if left_df > 0 else None,
             explained=left / total,
+            note=design.note,
         )
     )
     return rows
+
+
+class _Design:
+    """The columns of a linear model, and sums of squares of fits to some of its terms.
+
+    Fits use the products of the columns, so that they do not depend on the number of runs, and are shared by
+    all metrics of the same runs.
+    """
+
+    def __init__(
+        self, levels: tuple[tuple[str, tuple[str, ...]], ...], blocks: tuple[Hashable, ...] | None
+    ) -> None:
+        coded = {name: _dummies(column) for name, column in levels}
+        block = _dummies(blocks) if blocks is not None else None
+        columns: dict[str, FloatArray] = {} if block is None else {BLOCK: block}
+        self.terms: list[tuple[str, ...]] = [(name,) for name in coded]
+        columns |= coded
+        left_out = list[str]()
+        for pair in combinations(coded, 2):
+            product = _product(coded[pair[0]], coded[pair[1]])
+            if sum(known.shape[1] for known in columns.values()) + product.shape[1] > MOST_COLUMNS:
+                left_out.append(" × ".join(pair))
+                continue
+            columns[" × ".join(pair)] = product
+            self.terms.append(pair)
+        self.note = f"without {', '.join(left_out)}: too many levels" if left_out else ""
+        for names in self.terms if block is not None else ():
+            source = " × ".join(names)
+            if block is not None and columns[source].shape[1] * block.shape[1] <= MOST_COLUMNS:
+                columns[f"{source} × {BLOCK}"] = _product(columns[source], block)
+        self.places: dict[str, IntArray] = {}
+        start = 1
+        for source, values in columns.items():
+            self.places[source] = np.arange(start, start + values.shape[1])
+            start += values.shape[1]
+        rows = len(levels[0][1])
+        self._columns = np.hstack([np.ones((rows, 1)), *columns.values()])
+        self._products = self._columns.T @ self._columns
+        self._bases: dict[tuple[str, ...], tuple[IntArray, FloatArray]] = {}
+
+    def sums(self, y: FloatArray) -> "Callable[[tuple[str, ...]], tuple[float, int]]":
+        """What fits of these terms leave over of y, and their ranks."""
+        total, products = float(y @ y), self._columns.T @ y
+
+        def left_over(terms: tuple[str, ...]) -> tuple[float, int]:
+            chosen, basis = self._basis(terms)
+            fitted = basis.T @ products[chosen]
+            return max(0.0, total - float(fitted @ fitted)), basis.shape[1]
+
+        return left_over
+
+    def _basis(self, terms: tuple[str, ...]) -> tuple[IntArray, FloatArray]:
+        """The columns of some terms, and combinations of them that are orthogonal and of length 1."""
+        if terms not in self._bases:
+            chosen = np.concatenate([np.zeros(1, dtype=np.int64), *(self.places[term] for term in terms)])
+            sizes, vectors = np.linalg.eigh(self._products[np.ix_(chosen, chosen)])
+            kept = sizes > 1e-10 * sizes[-1]
+            self._bases[terms] = chosen, vectors[:, kept] / np.sqrt(sizes[kept])
+        return self._bases[terms]
+
+
+_design = lru_cache(maxsize=4)(_Design)
 
 
 def _tested(row: AnovaRow, error: float, df: int) -> AnovaRow:
@@ -163,17 +221,10 @@ def _tested(row: AnovaRow, error: float, df: int) -> AnovaRow:
     )
 
 
-def _varies_with_blocks(
-    y: FloatArray, everything: FloatArray, columns: FloatArray, block: FloatArray, left: float, left_df: int
-) -> tuple[float, int] | None:
+def _varies_with_blocks(left: float, left_df: int, rest: float, rest_df: int) -> tuple[float, int] | None:
     """Sum of squares and degrees of freedom of a term's combination with blocks, if they are its error."""
-    width = columns.shape[1] * block.shape[1]
-    if not width or width > MOST_COLUMNS:
-        return None
-    rest, rank = residual_squares(y, np.hstack([everything, _product(columns, block)]))
-    rest_df, df = len(y) - rank, left_df - (len(y) - rank)
-    squares = left - rest
-    if df <= 0 or rest_df <= 0 or rest <= 0 or squares <= 0:
+    squares, df = left - rest, left_df - rest_df
+    if df <= 0 or rest_df <= 0 or rest <= 1e-12 * left or squares <= 0:
         return None
     varies = f_tail((squares / df) / (rest / rest_df), df, rest_df) < POOLED
     # Error that is smaller by chance would make the term look larger than it is.
