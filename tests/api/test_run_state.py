@@ -156,6 +156,11 @@ def test_the_lines_of_a_stopping_rule_have_each_level_and_each_goal():
         "unit": "task",
         "isDecided": False,
         "taskCount": 12,
+        "mode": "watch",
+        "tolerance": None,
+        "race": [],
+        "finishedRuns": 3,
+        "plannedRuns": 12,
         "decisions": [
             {"outcome": "open", "reason": "too wide", "undecided": []},
             {"outcome": "reached", "reason": "gpt is best", "undecided": []},

@@ -155,7 +155,7 @@ GOAL = {"decided": True}
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        ({}, "names no goal: give `decided: true`, `width` or `ranks`"),
+        ({}, "names no goal: give `pick`, `check`, `decided: true`, `width` or `ranks`"),
         ({"decided": False}, "names no goal"),
         ({**GOAL, "scale": [1.0, 1.0]}, "has a `scale` whose ends are not in order"),
         ({**GOAL, "scale": [2.0, 1.0]}, "has a `scale` whose ends are not in order"),

@@ -225,7 +225,12 @@ def run_all_queries(store: Store) -> None:
     for query in queries():
         parameters = signature(query).parameters.values()
         needed = [each for each in parameters if each.default is each.empty and each.name != "self"]
-        choices = [known.get(each.annotation) or BY_NAME[each.name] for each in needed]
+        choices = [
+            get_args(each.annotation)
+            if get_origin(each.annotation) is Literal
+            else known.get(each.annotation) or BY_NAME[each.name]
+            for each in needed
+        ]
         for values in itertools.product(*choices):
             given = {each.name: value for each, value in zip(needed, values, strict=True)}
             value = query(read, **given) if "self" in signature(query).parameters else query(**given)
@@ -297,6 +302,7 @@ def queries_of_parts(store: Store) -> None:
         store.arrivals.sessions_of(["t" * 32]),
         store.arrivals.documents("s1"),
         store.arrivals.search(log_group="", first_ms=0, last_ms=1, session_keys=["ext"]),
+        store.arrivals.spans_page(first_ms=0, last_ms=1, offset=0, limit=5),
         store.arrivals.spans_without_records("g", 0, 1),
         store.arrivals.root_spans(["t" * 32]),
         scores.result_header(store.read, "job-1"),
