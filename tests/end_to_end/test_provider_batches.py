@@ -13,14 +13,23 @@ from proctor.testing.model_server import failure, reply
 TASKS = [f"task {number}" for number in range(6)]
 # Of gpt-4o, $2.50 and $10 per million: 5 tokens read, 1,000 written.
 ALONE, HALF = 0.0100125, 0.00500625
+CLAUDE = "anthropic/claude-sonnet-4-5"
 
 
 @pytest.fixture
 def desk(proctor, model_server):
-    proctor.environment |= {"OPENAI_BASE_URL": model_server.url, "OPENAI_API_KEY": "sk-loopback-0123456789"}
+    for name in ("OPENAI", "ANTHROPIC"):
+        known = {f"{name}_BASE_URL": model_server.url, f"{name}_API_KEY": "sk-loopback-0123456789"}
+        proctor.environment |= known
     model_server.prices = (2.5, 10.0)
     model_server.answers = answer_to
     return proctor
+
+
+@pytest.fixture(params=["openai/gpt-4o", CLAUDE])
+def model(request):
+    """A model of each interface, at one price."""
+    return request.param
 
 
 def answer_to(body):
@@ -33,7 +42,9 @@ def answer_to(body):
 def planned(desk, **settings):
     model = settings.pop("model", "openai/gpt-4o")
     entry = {"prompt": TASKS, "model": model, "settings": {"max_tokens": 1000}}
-    plan = {"runId": "night", "service": "batch", "concurrency": 100, "matrix": [entry], **settings}
+    prices = {CLAUDE: {"input": 2.5, "output": 10.0}}
+    plan = {"runId": "night", "service": "batch", "concurrency": 100, "prices": prices, "matrix": [entry]}
+    plan |= settings
     (desk.folder / "plan.yaml").write_text(json.dumps(plan))
     return "batch", "plan.yaml"
 
@@ -42,8 +53,8 @@ def bill(server):
     return pytest.approx(sum(server.billed_usd.values()))
 
 
-def test_prompts_are_one_batch_at_half_the_price(desk, model_server):
-    done = desk(*planned(desk), "--json")
+def test_prompts_are_one_batch_at_half_the_price(desk, model_server, model):
+    done = desk(*planned(desk, model=model), "--json")
 
     assert done.returncode == 0, done.stderr
     assert len(model_server.batches) == 1
@@ -51,9 +62,9 @@ def test_prompts_are_one_batch_at_half_the_price(desk, model_server):
 
 
 @pytest.mark.parametrize("is_id_known", [True, False])
-def test_after_a_kill_the_answers_are_fetched_and_not_paid_for_again(desk, model_server, is_id_known):
+def test_after_a_kill_the_answers_are_fetched_and_not_paid_for_again(desk, model_server, model, is_id_known):
     model_server.batch_seconds = 3600
-    running = desk.start(*planned(desk, budget=1.0))
+    running = desk.start(*planned(desk, model=model, budget=50.0))
     kept = Path(desk.environment["PROCTOR_HOME"]) / "provider-batches" / "night"
     eventually(lambda: [each for each in kept.glob("*.json") if json.loads(each.read_text())["batch"]])
     os.kill(running.pid, signal.SIGKILL)
@@ -62,27 +73,29 @@ def test_after_a_kill_the_answers_are_fetched_and_not_paid_for_again(desk, model
         # As if it had been killed before the provider's id was written.
         (file,) = kept.glob("*.json")
         file.write_text(json.dumps({**json.loads(file.read_text()), "batch": ""}))
-    model_server.batches[0]["ends"] = 0
+    model_server.batches[0]["ends"] = model_server.batch_seconds = 0
 
     resumed = desk("resume", "night", "--json")
 
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["successCount"] == 6
-    assert len(model_server.batches) == 1
+    assert len(model_server.requests) == 6
     assert bill(model_server) == 6 * HALF
     assert not kept.exists()
 
 
-def test_what_a_batch_does_not_answer_goes_alone_at_the_full_price(desk, model_server):
+def test_what_a_batch_does_not_answer_goes_alone_at_the_full_price(desk, model_server, model):
     model_server.batch_answers = 2
 
-    done = desk(*planned(desk), "--json")
+    done = desk(*planned(desk, model=model), "--json")
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["costUsd"] == bill(model_server) == pytest.approx(2 * HALF + 4 * ALONE)
 
 
-def test_a_request_that_fails_in_a_batch_goes_alone_and_one_that_is_wrong_is_an_error(desk, model_server):
+def test_a_request_that_fails_in_a_batch_goes_alone_and_one_that_is_wrong_is_an_error(
+    desk, model_server, model
+):
     failed = {"task 1": failure(500), "task 2": failure(400, "too odd")}
     model_server.answers = lambda body: failed.pop(body["messages"][-1]["content"], None) or answer_to(body)
 
@@ -129,7 +142,7 @@ def test_judges_are_one_batch_too(desk, model_server):
 
 
 def test_a_provider_without_batches_is_refused_before_anything_starts(desk):
-    refused = desk(*planned(desk, model="anthropic/claude-sonnet-4-5"))
+    refused = desk(*planned(desk, model="gemini/gemini-2.5-flash"))
 
     assert refused.returncode == 2
-    assert "`service: batch`: anthropic has no batches that Proctor can send" in refused.stderr
+    assert "`service: batch`: gemini has no batches that Proctor can send" in refused.stderr

@@ -1,8 +1,8 @@
-"""Calls that are sent as batches of the provider, at half the price (OpenAI's `/v1/batches`).
+"""Calls that are sent as batches of the provider, at half the price.
 
-Requests are collected for a second, uploaded as a file, and answered together, minutes to hours later. What
-was sent is kept in a folder of the run: after a kill, its answers are fetched and not paid for again. What a
-batch has not answered before it expired is sent singly.
+Requests are collected for a second, sent together, and answered together, minutes to hours later. What was
+sent is kept in a folder of the run: after a kill, its answers are fetched and not paid for twice. What a
+batch has not answered before it expired is sent alone.
 """
 
 import asyncio
@@ -11,14 +11,16 @@ import json
 import os
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from proctor.errors import NOT_SENT, ModelError
-from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, json_object
+from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, as_whole_number, json_object
 from proctor.model import Answer, Request
 from proctor.models.prices import OUTPUT_LIMITS, Price
 from proctor.models.routes import RemoteRoute, encode, priced, sent_parameters
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from proctor.models.providers import WireFormat
 
 BATCH = "batch"
-PROVIDERS = ("groq", "openai")
-"""Those whose batches have this interface."""
+PROVIDERS = ("anthropic", "groq", "openai")
+"""Those whose batches can be sent."""
 PRICE_FACTOR = 0.5
 """Batches cost half at all of them."""
 COLLECT_SECONDS = 1.0
@@ -41,7 +43,6 @@ MOST_REQUESTS, MOST_BYTES = 50_000, 190_000_000
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 30.0
 """Between two looks at a batch."""
 TRIES = 5
-ENDED = ("completed", "expired", "cancelled", "failed")
 
 
 class NotInBatch(ModelError):
@@ -91,16 +92,231 @@ class _Sent:
     answers: "dict[str, asyncio.Future[BatchAnswer]]" = field(default_factory=dict)
 
 
+class BatchState(NamedTuple):
+    """How far a batch is."""
+
+    status: str
+    is_ended: bool
+    results: tuple[str, ...] = ()
+    """Addresses of its answers."""
+    problem: str = ""
+    """Why the provider has rejected all of it; empty: it has not."""
+
+
+class Result(NamedTuple):
+    """The answer to one request, by its id in the batch."""
+
+    name: str
+    status: int
+    body: object
+    request_id: str = ""
+
+
+class BatchInterface(ABC):
+    """The batches of one provider over HTTP."""
+
+    def __init__(self, target: "CallTarget", proxy: str | None, session: "aiohttp.ClientSession") -> None:
+        self.target = target
+        self._proxy = proxy
+        self._session = session
+
+    @abstractmethod
+    async def create(self, requests: Mapping[str, JsonMap], token: str, keep: Callable[[], None]) -> str:
+        """Send requests, by their ids, as a batch of this name; its id. Calls `keep` before it is billed."""
+
+    @abstractmethod
+    async def find(self, token: str, count: int) -> str:
+        """The batch of this name and so many requests; empty: it was not created."""
+
+    @abstractmethod
+    async def state(self, batch: str) -> BatchState:
+        """How far a batch is."""
+
+    @abstractmethod
+    def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
+        """The answers in the lines of a file; what was not answered is left out."""
+
+    async def entries(self, state: BatchState) -> list[JsonMap]:
+        """The lines of all files of answers."""
+        files = [await self.call("GET", path) for path in state.results]
+        return [
+            json_object(line.decode(errors="replace")) or {} for raw in files for line in raw.splitlines()
+        ]
+
+    async def call_json(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonMap | None = None,
+        form: "Callable[[], aiohttp.FormData] | None" = None,
+        known_as: str = "",
+        count: int = 0,
+    ) -> JsonObject:
+        raw = await self.call(method, path, body=body, form=form, known_as=known_as, count=count)
+        answer = json_object(raw.decode(errors="replace"))
+        if answer is None:
+            raise ModelError(f"{self.target.endpoint.provider} answered {method} {path} without JSON")
+        return dict(answer)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonMap | None = None,
+        form: "Callable[[], aiohttp.FormData] | None" = None,
+        known_as: str = "",
+        count: int = 0,
+    ) -> bytes:
+        """The answer to a request, which is tried again where the provider does not answer.
+
+        `known_as` is the name of the batch of `count` requests that it creates: it is not created again if it
+        is there.
+        """
+        import aiohttp
+
+        from proctor.models.client import RetryableError, error_of
+
+        endpoint = self.target.endpoint
+        headers = dict(self.target.headers)
+        if body is None:
+            headers.pop("Content-Type", None)
+        error: ModelError | None = None
+        for number in range(TRIES):
+            if number:
+                await asyncio.sleep(FIRST_PAUSE_SECONDS * 2.0**number)
+            if number and known_as and (batch := await self.find(known_as, count)):
+                return encode({"id": batch}).encode()
+            data = encode(body).encode() if body is not None else form() if form else None
+            try:
+                async with self._session.request(
+                    method,
+                    f"{endpoint.base_url}{path}",
+                    data=data,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                ) as response:
+                    raw = await response.read()
+                    if response.status == 200:
+                        return raw
+                    failure = error_of(response.status, response.headers, raw, endpoint)
+                    if not isinstance(failure, RetryableError):
+                        raise failure
+                    error = failure.error
+            except (aiohttp.ClientError, OSError) as cause:
+                error = ModelError(f"{endpoint.provider} cannot be reached: {type(cause).__name__}")
+        unreachable = _Unreachable(str(error))
+        # Only a batch is billed.
+        unreachable.may_be_billed, unreachable.is_repeatable = bool(known_as), False
+        raise unreachable
+
+
+class OpenAiBatches(BatchInterface):
+    """`/batches` of OpenAI, with files of requests and answers."""
+
+    async def create(self, requests: Mapping[str, JsonMap], token: str, keep: Callable[[], None]) -> str:
+        import aiohttp
+
+        lines = (
+            encode({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
+            for name, body in requests.items()
+        )
+        data = "\n".join(lines).encode("utf-8", "replace")
+
+        def form() -> aiohttp.FormData:
+            fields = aiohttp.FormData()
+            fields.add_field("purpose", "batch")
+            fields.add_field("file", data, filename="requests.jsonl", content_type="application/jsonl")
+            return fields
+
+        file = as_text(await self.call_json("POST", "/files", form=form), "id")
+        keep()
+        asked = {
+            "input_file_id": file,
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+            "metadata": {"proctor": token},
+        }
+        return as_text(await self.call_json("POST", "/batches", body=asked, known_as=token), "id")
+
+    async def find(self, token: str, count: int) -> str:  # noqa: ARG002 (its name is enough)
+        listed = await self.call_json("GET", "/batches?limit=100")
+        batches = (as_map(each) for each in as_list(listed, "data"))
+        known = (as_text(each, "id") for each in batches if as_text(each, "metadata", "proctor") == token)
+        return next(known, "")
+
+    async def state(self, batch: str) -> BatchState:
+        shown = await self.call_json("GET", f"/batches/{batch}")
+        status = as_text(shown, "status")
+        files = (as_text(shown, member) for member in ("output_file_id", "error_file_id"))
+        reasons = (as_text(each, "message") for each in as_list(shown, "errors", "data"))
+        return BatchState(
+            status=status,
+            is_ended=status in ("completed", "expired", "cancelled", "failed"),
+            results=tuple(f"/files/{file}/content" for file in files if file),
+            problem=next(filter(None, reasons), "no reason given") if status == "failed" else "",
+        )
+
+    def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
+        for entry in entries:
+            response = as_map(entry, "response")
+            if isinstance(status := response.get("status_code"), int):
+                request_id = as_text(response, "request_id")
+                yield Result(as_text(entry, "custom_id"), status, response.get("body"), request_id)
+
+
+class AnthropicBatches(BatchInterface):
+    """`/v1/messages/batches` of Anthropic."""
+
+    async def create(self, requests: Mapping[str, JsonMap], token: str, keep: Callable[[], None]) -> str:
+        keep()
+        asked = {"requests": [{"custom_id": name, "params": body} for name, body in requests.items()]}
+        created = await self.call_json(
+            "POST", "/v1/messages/batches", body=asked, known_as=token, count=len(requests)
+        )
+        return as_text(created, "id")
+
+    async def find(self, token: str, count: int) -> str:
+        # A batch has no name: only its answers show whose it is.
+        listed = await self.call_json("GET", "/v1/messages/batches?limit=100")
+        for shown in map(as_map, as_list(listed, "data")):
+            if sum(map(as_whole_number, as_map(shown, "request_counts").values())) != count:
+                continue
+            batch = as_text(shown, "id")
+            while not (state := await self.state(batch)).is_ended:
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+            names = (as_text(entry, "custom_id") for entry in await self.entries(state))
+            if next(names, "").startswith(token):
+                return batch
+        return ""
+
+    async def state(self, batch: str) -> BatchState:
+        status = as_text(await self.call_json("GET", f"/v1/messages/batches/{batch}"), "processing_status")
+        return BatchState(status, status == "ended", (f"/v1/messages/batches/{batch}/results",))
+
+    def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
+        for entry in entries:
+            name, result = as_text(entry, "custom_id"), as_map(entry, "result")
+            if as_text(result, "type") == "succeeded":
+                yield Result(name, 200, result.get("message"))
+            elif as_text(result, "type") == "errored":
+                is_wrong = as_text(result, "error", "error", "type") == "invalid_request_error"
+                yield Result(name, 400 if is_wrong else 500, result.get("error"))
+
+
+INTERFACES: Mapping[str, type[BatchInterface]] = {"openai": OpenAiBatches, "anthropic": AnthropicBatches}
+"""By wire format."""
+
+
 class ProviderBatches:
     """The batches of one model. Use it on one event loop; close it at the end."""
 
-    def __init__(
-        self, target: "CallTarget", proxy: str | None, session: "aiohttp.ClientSession", folder: Path
-    ) -> None:
+    def __init__(self, interface: BatchInterface, folder: Path) -> None:
         """`folder` keeps what was sent."""
-        self._target = target
-        self._proxy = proxy
-        self._session = session
+        self._interface = interface
+        self._endpoint = interface.target.endpoint
         self._folder = folder
         self._new: list[_Waiting] = []
         self._collecting: asyncio.Task[None] | None = None
@@ -158,7 +374,7 @@ class ProviderBatches:
     async def _load(self) -> None:
         """Wait for the answers to what an earlier process has sent."""
         for sent in self._read_folder():
-            sent.batch = sent.batch or await self._find(sent.token)
+            sent.batch = sent.batch or await self._interface.find(sent.token, len(sent.requests))
             if sent.batch:
                 self._watch(sent)
             else:
@@ -184,20 +400,19 @@ class ProviderBatches:
         ids = {f"{token}-{number}": each for number, each in enumerate(some)}
         sent = _Sent(token, {name: each.digest for name, each in ids.items()})
         sent.answers = {name: each.answer for name, each in ids.items()}
-        lines = (
-            encode({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": each.body})
-            for name, each in ids.items()
-        )
+        requests = {name: each.body for name, each in ids.items()}
         try:
-            uploaded = await self._upload("\n".join(lines).encode("utf-8", "replace"))
             # Kept before it is created: from then on it is billed.
-            self._write(sent)
-            sent.batch = await self._create(uploaded, token)
+            sent.batch = await self._interface.create(requests, token, partial(self._write, sent))
             self._write(sent)
         except ModelError as error:
             if not error.may_be_billed:
                 self._path(sent).unlink(missing_ok=True)
             _fail(sent.answers.values(), error)
+            return
+        except OSError as error:
+            problem = f"what was sent as a batch cannot be kept: {error}"
+            _fail(sent.answers.values(), ModelError(problem))
             return
         self._watch(sent)
 
@@ -217,39 +432,30 @@ class ProviderBatches:
         began, pause = time.monotonic(), FIRST_PAUSE_SECONDS
         problem: ModelError
         try:
-            while (state := await self._ended(sent)) is None:
+            while not (state := await self._state(sent.batch)).is_ended:
                 await asyncio.sleep(pause)
                 pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
             seconds = time.monotonic() - began
-            for member in ("output_file_id", "error_file_id"):
-                if file := as_text(state, member):
-                    self._deliver(sent, await self._bytes("GET", f"files/{file}/content"), seconds)
-            problem = NotInBatch(f"the batch {sent.batch} is {as_text(state, 'status')} without an answer")
-            if as_text(state, "status") == "failed":
-                problem = ModelError(_failure(state), reason="bad_request")
+            for result in self._interface.results(await self._interface.entries(state)):
+                answer = sent.answers.get(result.name)
+                if answer is not None and not answer.done():
+                    body = encode(result.body).encode("utf-8", "replace")
+                    answer.set_result(BatchAnswer(result.status, body, result.request_id, seconds))
+            problem = NotInBatch(f"the batch {sent.batch} is {state.status} without an answer")
+            if state.problem:
+                rejected = f"the provider rejected the batch: {state.problem}"
+                problem = ModelError(rejected, reason="bad_request")
         except ModelError as error:
             # What the provider has answered is billed; a later process fetches it.
             problem, problem.may_be_billed, problem.is_repeatable = error, True, False
         _fail(sent.answers.values(), problem)
 
-    async def _ended(self, sent: _Sent) -> JsonMap | None:
-        """The state of a batch that has ended; None: it has not, or the provider cannot be reached."""
+    async def _state(self, batch: str) -> BatchState:
+        """How far a batch is, as far as is known: the provider may be out of reach for a while."""
         try:
-            state = await self._json("GET", f"batches/{sent.batch}")
+            return await self._interface.state(batch)
         except _Unreachable:
-            return None
-        return state if as_text(state, "status") in ENDED else None
-
-    def _deliver(self, sent: _Sent, lines: bytes, seconds: float) -> None:
-        for line in lines.splitlines():
-            entry = json_object(line.decode(errors="replace")) or {}
-            answer = sent.answers.get(as_text(entry, "custom_id"))
-            response = as_map(entry, "response")
-            status = response.get("status_code")
-            if answer is None or answer.done() or not isinstance(status, int):
-                continue
-            body = encode(response.get("body")).encode("utf-8", "replace")
-            answer.set_result(BatchAnswer(status, body, as_text(response, "request_id"), seconds))
+            return BatchState("unknown", is_ended=False)
 
     # Files of the run.
 
@@ -258,7 +464,7 @@ class ProviderBatches:
 
     def _write(self, sent: _Sent) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        endpoint = self._target.endpoint
+        endpoint = self._endpoint
         document = {"address": endpoint.base_url, "model": endpoint.model, "token": sent.token}
         making = self._path(sent).with_suffix(".making")
         with making.open("w", encoding="utf-8") as file:
@@ -268,118 +474,18 @@ class ProviderBatches:
         making.replace(self._path(sent))
 
     def _read_folder(self) -> Iterable[_Sent]:
-        endpoint = self._target.endpoint
+        endpoint = self._endpoint
         for path in sorted(self._folder.glob("*.json")):
             kept = json_object(path.read_text(encoding="utf-8")) or {}
             if (kept.get("address"), kept.get("model")) == (endpoint.base_url, endpoint.model):
                 requests = {str(name): str(digest) for name, digest in as_map(kept, "requests").items()}
                 yield _Sent(as_text(kept, "token"), requests, as_text(kept, "batch"))
 
-    # The provider's interface.
-
-    async def _upload(self, data: bytes) -> str:
-        import aiohttp
-
-        def form() -> aiohttp.FormData:
-            fields = aiohttp.FormData()
-            fields.add_field("purpose", "batch")
-            fields.add_field("file", data, filename="requests.jsonl", content_type="application/jsonl")
-            return fields
-
-        return as_text(await self._json("POST", "files", form=form), "id")
-
-    async def _create(self, file: str, token: str) -> str:
-        request = {
-            "input_file_id": file,
-            "endpoint": "/v1/chat/completions",
-            "completion_window": "24h",
-            "metadata": {"proctor": token},
-        }
-        return as_text(await self._json("POST", "batches", body=request, known_as=token), "id")
-
-    async def _find(self, token: str) -> str:
-        """The batch of this name; empty: it was not created."""
-        listed = await self._json("GET", "batches?limit=100")
-        batches = (as_map(each) for each in as_list(listed, "data"))
-        known = (as_text(each, "id") for each in batches if as_text(each, "metadata", "proctor") == token)
-        return next(known, "")
-
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: JsonMap | None = None,
-        form: "Callable[[], aiohttp.FormData] | None" = None,
-        known_as: str = "",
-    ) -> JsonObject:
-        raw = await self._bytes(method, path, body=body, form=form, known_as=known_as)
-        answer = json_object(raw.decode(errors="replace"))
-        if answer is None:
-            raise ModelError(f"{self._target.endpoint.provider} answered {method} {path} without JSON")
-        return dict(answer)
-
-    async def _bytes(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: JsonMap | None = None,
-        form: "Callable[[], aiohttp.FormData] | None" = None,
-        known_as: str = "",
-    ) -> bytes:
-        """The answer to a request, which is tried again where the provider does not answer.
-
-        `known_as` is the name of the batch that it creates: it is not created again if it is there.
-        """
-        import aiohttp
-
-        from proctor.models.client import RetryableError, error_of
-
-        endpoint = self._target.endpoint
-        headers = dict(self._target.headers)
-        if body is None:
-            headers.pop("Content-Type", None)
-        error: ModelError | None = None
-        for number in range(TRIES):
-            if number:
-                await asyncio.sleep(FIRST_PAUSE_SECONDS * 2.0**number)
-            if number and known_as and (batch := await self._find(known_as)):
-                return encode({"id": batch}).encode()
-            data = encode(body).encode() if body is not None else form() if form else None
-            try:
-                async with self._session.request(
-                    method,
-                    f"{endpoint.base_url}/{path}",
-                    data=data,
-                    headers=headers,
-                    allow_redirects=False,
-                    proxy=self._proxy,
-                ) as response:
-                    raw = await response.read()
-                    if response.status == 200:
-                        return raw
-                    failure = error_of(response.status, response.headers, raw, endpoint)
-                    if not isinstance(failure, RetryableError):
-                        raise failure
-                    error = failure.error
-            except (aiohttp.ClientError, OSError) as cause:
-                error = ModelError(f"{endpoint.provider} cannot be reached: {type(cause).__name__}")
-        unreachable = _Unreachable(str(error))
-        # Only a batch is billed.
-        unreachable.may_be_billed, unreachable.is_repeatable = bool(known_as), False
-        raise unreachable
-
 
 def _fail(answers: "Iterable[asyncio.Future[BatchAnswer]]", error: ModelError) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(error)
-
-
-def _failure(state: JsonMap) -> str:
-    reasons = (as_text(each, "message") for each in as_list(state, "errors", "data"))
-    return f"the provider rejected the batch: {next(filter(None, reasons), 'no reason given')}"
 
 
 class BatchRoute(RemoteRoute):
@@ -427,7 +533,8 @@ class BatchRoute(RemoteRoute):
             folder = self._folder()
             if folder is None:
                 raise ModelError("batches are sent by runs alone", reason="bad_request")
-            self._batches = ProviderBatches(target, proxy, session, folder)
+            interface = INTERFACES[target.endpoint.wire](target, proxy, session)
+            self._batches = ProviderBatches(interface, folder)
         found = await self._batches.answer(digest_of_request(item_id, body), body, waited)
         try:
             if found.status != 200:

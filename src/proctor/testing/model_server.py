@@ -126,6 +126,11 @@ class ModelServer:
         app.router.add_post("/v1/batches", self._create_batch)
         app.router.add_get("/v1/batches", self._list_batches)
         app.router.add_get("/v1/batches/{batch}", self._batch)
+        app.router.add_post("/v1/messages", self._answer)
+        app.router.add_post("/v1/messages/batches", self._create_message_batch)
+        app.router.add_get("/v1/messages/batches", self._list_batches)
+        app.router.add_get("/v1/messages/batches/{batch}", self._batch)
+        app.router.add_get("/v1/messages/batches/{batch}/results", self._message_results)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=4096).start()
@@ -155,6 +160,8 @@ class ModelServer:
         if answer.raw:
             return web.Response(body=answer.raw, status=answer.status, headers=answer.headers)
         sent = {"model": body.get("model", ""), **answer.body}
+        if request.path == "/v1/messages" and answer.status == 200:
+            sent = _message(sent)
         return web.json_response(sent, status=answer.status, headers=answer.headers)
 
     async def _list(self, _: web.Request) -> web.Response:
@@ -201,6 +208,34 @@ class ModelServer:
         )
         return web.json_response(self._shown(self.batches[-1]))
 
+    async def _create_message_batch(self, request: web.Request) -> web.Response:
+        entries = (await request.json())["requests"]
+        lines = list[str]()
+        for number, entry in enumerate(entries):
+            result: dict[str, Any] = {"type": "expired"}
+            if self.batch_answers is None or number < self.batch_answers:
+                body = entry["params"]
+                self.requests.append(body)
+                answer = self._next(body)
+                self._bill(str(body.get("model", "")), answer, 0.5)
+                kind = "invalid_request_error" if answer.status == 400 else "api_error"
+                result = {"type": "errored", "error": {"type": "error", "error": {"type": kind}}}
+                if answer.status == 200:
+                    message = _message({"model": body.get("model", ""), **answer.body})
+                    result = {"type": "succeeded", "message": message}
+            lines.append(json.dumps({"custom_id": entry["custom_id"], "result": result}))
+        name = f"msgbatch_{len(self.batches)}"
+        self._files[name] = "\n".join(lines).encode()
+        ends = asyncio.get_running_loop().time() + self.batch_seconds
+        counts = {"processing": 0, "succeeded": len(entries)}
+        self.batches.append(
+            {"id": name, "processing_status": "ended", "request_counts": counts, "ends": ends}
+        )
+        return web.json_response(self._shown(self.batches[-1]))
+
+    async def _message_results(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._files[request.match_info["batch"]])
+
     async def _batch(self, request: web.Request) -> web.Response:
         found = [each for each in self.batches if each["id"] == request.match_info["batch"]]
         return web.json_response(self._shown(found[0]) if found else {}, status=200 if found else 404)
@@ -212,8 +247,8 @@ class ModelServer:
     def _shown(batch: Mapping[str, Any]) -> dict[str, Any]:
         if asyncio.get_running_loop().time() >= batch["ends"]:
             return dict(batch)
-        shown = ("id", "object", "metadata")
-        return {name: batch[name] for name in shown} | {"status": "in_progress"}
+        shown = {name: batch[name] for name in ("id", "metadata", "request_counts") if name in batch}
+        return shown | {"status": "in_progress", "processing_status": "in_progress"}
 
     def _bill(self, model: str, answer: ServerReply, factor: float = 1.0) -> None:
         tokens = answer.billed_tokens
@@ -240,6 +275,20 @@ async def _break_off(request: web.Request) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.close()
     return response
+
+
+def _message(completion: Mapping[str, Any]) -> dict[str, Any]:
+    """A chat completion as Anthropic's interface shows it."""
+    choice, usage = completion["choices"][0], completion["usage"]
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": completion["model"],
+        "content": [{"type": "text", "text": choice["message"]["content"]}],
+        "stop_reason": {"length": "max_tokens"}.get(choice["finish_reason"], "end_turn"),
+        "usage": {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]},
+    }
 
 
 def _tool_call(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
