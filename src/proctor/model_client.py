@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import fields, replace
 from typing import Literal, TypedDict, TypeVar
 
-from proctor.errors import AttemptError, ModelError, first_error
+from proctor.errors import AttemptError, ModelError, TimeLimit, first_error
 from proctor.model import FILTERED, REFUSAL, TRUNCATED, Answer, Model, Request, strip_reasoning
 from proctor.session import Invalid, Message, ModelCall, Note, Record, Usage
 
@@ -39,9 +39,19 @@ class ModelClient:
     """Calls models and records each exchange. It is a `Model` itself, for code that takes one."""
 
     def __init__(
-        self, model: Model, record: Record, *, keep: Keep = "messages", at_once: int | None = None
+        self,
+        model: Model,
+        record: Record,
+        *,
+        keep: Keep = "messages",
+        at_once: int | None = None,
+        call_limit: Callable[[], AbstractAsyncContextManager[None]] = lambda: _UNLIMITED,
     ) -> None:
-        """`at_once` limits concurrent calls: 1 where parallel calls could exceed a budget together."""
+        """`at_once` limits concurrent calls: 1 where parallel calls could exceed a budget together.
+
+        `call_limit` makes the time limit of each call of `answer`; one that exceeds it is a `ModelError`.
+        """
+        self._call_limit = call_limit
         self._model = model
         self._record = record
         self._keep: Keep = keep
@@ -54,7 +64,10 @@ class ModelClient:
 
     async def answer(self, request: Request) -> Answer:
         """Ask with the client's own `keep`."""
-        return await self.ask(request)
+        try:
+            return await self.ask(request, time_limit=self._call_limit())
+        except TimeLimit as limit:
+            raise ModelError(str(limit), reason="timeout") from limit
 
     async def ask(
         self,
@@ -162,6 +175,8 @@ def _with_bodies(call: ModelCall, request: Request, text: str) -> ModelCall:
     return replace(call, request=json.dumps(list(request.messages), ensure_ascii=False), response=text)
 
 
+JUDGE_SECONDS = 300.0
+"""Time limit of one call of a judge, without waits for rate limits."""
 _UNUSABLE = {
     REFUSAL: ("refused", "refused to answer"),
     FILTERED: ("content_filter", "gave an answer that its content filter removed"),

@@ -29,7 +29,7 @@ from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, UNCHECKED, Item
 from proctor.job import ItemFinished
 from proctor.json_values import JsonMap
 from proctor.model import Model, is_same_model
-from proctor.model_client import ModelClient
+from proctor.model_client import JUDGE_SECONDS, ModelClient
 from proctor.runner import Outcome, Services, SessionPhase
 from proctor.session import Event, Message, ModelCall, Note, Workspace
 from proctor.store import Recorder, Totals, timestamp
@@ -338,7 +338,12 @@ class Attempt:
         # Loaded with the first evaluator.
         from proctor.evaluator import sandbox_of
 
-        evaluator = self._context.find_evaluator(name, settings, ModelClient(self._models(), self._record))
+        client = ModelClient(
+            self._models(),
+            self._record,
+            call_limit=lambda: self._clock.time_limit(JUDGE_SECONDS, "a call of the judge"),
+        )
+        evaluator = self._context.find_evaluator(name, settings, client)
         if sandbox := sandbox_of(evaluator):
             with blame(EvaluatorError, "confining the evaluator"):
                 self._record(Workspace(sandbox=sandbox.kind_of(None)))

@@ -28,7 +28,7 @@ from proctor.evaluators.judging import Judge, JudgeUsage, as_one_turn, ask_for_f
 from proctor.formatting import clipped
 from proctor.json_values import JsonMap, as_map, as_number, as_text, parse_json, require_map, require_text
 from proctor.model import Answer
-from proctor.model_client import ModelClient
+from proctor.model_client import JUDGE_SECONDS, ModelClient
 from proctor.processes import run
 from proctor.runner import Services
 from proctor.score import Score
@@ -82,7 +82,12 @@ class Judges:
     """Scores one dialogue and sums up the usage."""
 
     def __init__(self, services: Services, seed: int) -> None:
-        self.client = ModelClient(services.models, services.record, keep="bodies")
+        self.client = ModelClient(
+            services.models,
+            services.record,
+            keep="bodies",
+            call_limit=lambda: services.time_limit(JUDGE_SECONDS, "a call of the judge"),
+        )
         self._services, self._seed = services, seed
 
     def judge(self, model: str, *, seed: int | None = None) -> Judge:
