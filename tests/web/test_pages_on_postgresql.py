@@ -29,7 +29,7 @@ def test_a_run_and_its_sessions_are_shown_from_postgresql(served, proctor, open_
     by_score = page.get_by_role("columnheader", name="expect.contains")
     by_score.get_by_role("button").click()
     expect(by_score).to_have_attribute("aria-sort", "ascending")
-    expect(page.locator("#failures summary")).to_contain_text("checks_failed: answer does not contain")
+    expect(page.locator("#failures summary")).to_contain_text("checks failed: answer does not contain")
     page.get_by_role("button", name="Time").click()
     expect(page.get_by_role("columnheader", name="Time")).to_have_attribute("aria-sort", "ascending")
     page.get_by_role("tab", name="Matrix").click()
