@@ -69,6 +69,11 @@ def test_the_live_view_shows_the_intervals_of_a_run_that_may_stop_early() -> Non
             {"name": "good", "value": 0.9, "low": 0.61, "high": 0.99, "tasks": 20, "isUndecided": True},
             {"name": "bad", "value": None, "low": None, "high": None, "tasks": 1, "isUndecided": True},
         ],
+        "mode": "watch",
+        "tolerance": None,
+        "race": [],
+        "finishedRuns": 21,
+        "plannedRuns": 120,
     }
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(picture(run_state("nightly", stop_when=state)))
