@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from gateway_requests import PRICES, Attempt
 from openai_calls import KEY, QUICK
 
-from loopback import PRICES, Attempt
 from proctor.models import ModelRouter
 from proctor.models.client import Client
 from proctor.models.gateway.server import Gateway

@@ -7,9 +7,9 @@ import struct
 
 import pytest
 from aiohttp import ClientError, ClientSession, web
+from gateway_requests import CHAT, COMPLETIONS, GEMINI, PATHS, Attempt, sse, streaming
 from openai_calls import completion
 
-from loopback import CHAT, COMPLETIONS, GEMINI, PATHS, Attempt, sse, streaming
 from proctor.model import Request
 from proctor.models import ModelRouter
 from proctor.models.gateway.server import LARGEST_REQUEST_BYTES, Gateway

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
+from gateway_requests import CHAT, COMPLETIONS, sse, streaming
 from openai_calls import KEY, completion
 
-from loopback import CHAT, COMPLETIONS, sse, streaming
 from proctor.models.key_filter import FilteredStream, KeyFilter
 from proctor.models.recording import Recording
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from gateway_requests import CHAT, COMPLETIONS, PATHS
 from hypothesis import given
 from hypothesis import strategies as st
 from openai_calls import KEY, completion
 
-from loopback import CHAT, COMPLETIONS, PATHS
 from proctor.models.gateway.access import MOST_NOTES
 from proctor.models.gateway.parameters import ParameterRefused, allowed, passed_up
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 from aiohttp import ClientError, web
+from gateway_requests import CHAT, COMPLETIONS, anthropic_answer, counts, sse, streaming
 from openai_calls import KEY, completion
 
-from loopback import CHAT, COMPLETIONS, anthropic_answer, counts, sse, streaming
 from proctor.errors import StoreError
 from proctor.session import ToolCall
 from waiting import TIME_LIMIT_SECONDS

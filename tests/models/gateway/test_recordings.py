@@ -5,9 +5,9 @@ import json
 
 import pytest
 from aiohttp import ClientError, web
+from gateway_requests import Attempt, sse, streaming
 from openai_calls import KEY, completion
 
-from loopback import Attempt, sse, streaming
 from proctor.errors import ModelError, NotFound, RateLimited, UsageError
 from proctor.model import Request
 from proctor.models import ModelRouter

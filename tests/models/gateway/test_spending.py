@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from gateway_requests import COMPLETIONS, GEMINI, sse, streaming
 from openai_calls import QUICK, completion
 
-from loopback import COMPLETIONS, GEMINI, sse, streaming
 from proctor.models.client import Client
 from proctor.models.prices import Grant, SpendingRequest
 from proctor.models.rate_limits import RatePools

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from aiohttp import web
+from gateway_requests import COMPLETIONS, PATHS, anthropic_answer
 from openai_calls import completion
 
-from loopback import COMPLETIONS, PATHS, anthropic_answer
 from proctor.models.gateway.call import DIALECTS
 
 CALLS = [
