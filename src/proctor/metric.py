@@ -110,6 +110,7 @@ METRICS = {
     )
 }
 """Metrics that every item may have, in the order in which they are shown."""
+METRIC_TITLES = {name: metric.title for name, metric in METRICS.items()}
 METRICS_HELP = f"{', '.join(METRICS)}, {SCORE}EVALUATOR, or {MEASURE}NAME"
 """All metrics, for help texts."""
 

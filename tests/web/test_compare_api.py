@@ -1,10 +1,14 @@
 """Comparisons over HTTP: what a difference is worth, where two disagree, and what cannot be said."""
 
+import json
+import re
 from urllib.parse import quote
 
 import pytest
 from stocked_judgments import compared_run
 from stocked_runs import HOSTILE, add_duel, change_items
+
+from proctor.metric import METRIC_TITLES
 
 BETTER = {f"task {n}": "success" for n in range(20)}
 WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
@@ -122,6 +126,13 @@ def test_gates_say_whether_the_difference_is_what_it_must_be(compared):
     )
 
 
+@pytest.mark.parametrize("path", ["/compare", "/trends"])
+def test_pages_get_the_titles_of_metrics_from_where_metrics_are_defined(shared, path):
+    (titles,) = re.findall("data-metrics='(.*?)'", shared.get(path, accept="text/html").text)
+
+    assert json.loads(titles) == METRIC_TITLES
+
+
 def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
     store = shared.site.context.store
     for number in range(3):
@@ -145,7 +156,7 @@ def test_trends_list_plans_that_ran_twice_and_mark_what_changed(shared):
     assert (answer["metric"], answer["runs"]) == ("success", ["trend-0", "trend-1", "trend-2"])
     (change,) = answer["changes"]
     assert (change["runId"], change["before"], change["isRegression"]) == ("trend-2", "trend-1", True)
-    assert change["words"].startswith("−60.0 pp (95% CI ")
+    assert change["text"].startswith("−60.0 pp (95% CI ") and change["words"] == change["text"]
     assert "latest regression: trend-2" in answer["summary"]
     assert [mark["label"] for mark in answer["chart"]["marks"]] == answer["runs"]
     assert answer["chart"]["svg"].count("c-fail") == 1

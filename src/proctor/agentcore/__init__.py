@@ -41,24 +41,14 @@ OPERATIONS = (
     *ab_tests.OPERATIONS,
 )
 LOG_OPERATIONS = {operation.name: operation for operation in logs.OPERATIONS}
-PLACES = (
-    "/evaluations/batch-evaluate",
-    "/evaluations/batch-evaluate/{rest:path}",
-    "/evaluations/evaluate/{rest:path}",
-    "/evaluators",
-    "/evaluators/{rest:path}",
-    "/online-evaluation-configs",
-    "/online-evaluation-configs/{rest:path}",
-    "/tags/{rest:path}",
-    "/datasets",
-    "/datasets/{rest:path}",
-    "/recommendations",
-    "/recommendations/{rest:path}",
-    "/configuration-bundles",
-    "/configuration-bundles/{rest:path}",
-    "/ab-tests",
-    "/ab-tests/{rest:path}",
-)
+
+
+def _place(path: str) -> str:
+    head, member, _ = path.partition("{")
+    return f"{head}{{rest:path}}" if member else head
+
+
+PLACES = tuple(dict.fromkeys(_place(each.path) for each in OPERATIONS))
 """Paths of the interface. Operations are matched against the raw path, so that encoded IDs stay intact."""
 METHODS = ["GET", "POST", "PUT", "DELETE"]
 

@@ -56,6 +56,8 @@ OLD_NAMES_OF_DISAGREEMENTS = {
     "candidateText": "candidateSaid",
     "differenceText": "differenceSaid",
 }
+OLD_NAMES_OF_TRENDS = {"changes.text": "words"}
+OLD_NAMES_OF_JUDGED_SESSIONS = {"sessions.name": "words"}
 OLD_NAMES_OF_SIGNATURES = {"changedItems": "foreign"}
 OLD_NAMES_OF_TASKS = {"skipped": "notRead"}
 OLD_NAMES_OF_LISTED_TASKS = {"skipped": "notRead", "reason": "problem"}

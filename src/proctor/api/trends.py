@@ -52,7 +52,7 @@ class TrendChange(CamelJson):
     """The run before it."""
     is_regression: bool | None
     """Null: neither better nor worse, as with a metric."""
-    words: str
+    text: str
     direction: str
     """`higher` or `lower`: of the tasks that changed, for `compare/items`."""
 
@@ -177,7 +177,7 @@ class Trends:
                 run_id=point.run_id,
                 before=point.change.baseline,
                 is_regression=is_regression(point.change),
-                words=change_text(point.change),
+                text=change_text(point.change),
                 direction="higher" if _is_higher(point.change) else "lower",
             )
             for point in reversed(points)

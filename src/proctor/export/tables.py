@@ -15,7 +15,7 @@ from types import ModuleType
 from proctor.errors import UsageError
 from proctor.json_values import JsonObject, require_text
 from proctor.store import Scope, StoreReader
-from proctor.store.tables import COLUMNS, OF_A_SESSION, OLD_NAMES
+from proctor.store.tables import COLUMNS, OF_A_SESSION, OLD_NAMES, ROWS
 
 Row = JsonObject
 TABLES = (
@@ -109,40 +109,14 @@ def with_objects(row: Row) -> Row:
     }
 
 
-WHOLE = (
-    "position",
-    "step",
-    "repeat",
-    "attempt",
-    "concurrency",
-    "seed",
-    "changedFiles",
-    "linesAdded",
-    "linesRemoved",
-    "testExitCode",
-    "exitCode",
-    "promptTokens",
-    "cachedTokens",
-    "completionTokens",
-    "reasoningTokens",
-    "totalTokens",
-    "tokensTotal",
-    "toolCalls",
-    "modelCalls",
-    "unpricedCalls",
-    "interventions",
-)
-REAL = (
-    "budgetUsd",
-    "costUsd",
-    "workSeconds",
-    "waitingSeconds",
-    "testDurationMs",
-    "durationMs",
-    "latencyMs",
-    "waitingMs",
-    "value",
-)
+_TYPES = {int: "BIGINT", int | None: "BIGINT", float: "DOUBLE", float | None: "DOUBLE"}
+_NUMBERS: dict[str, str] = {
+    name: _TYPES[kind]
+    for table in TABLES
+    for name, kind in ROWS[table].__annotations__.items()
+    if kind in _TYPES
+}
+"""Types in Parquet of the columns with numbers; a name has one type in all tables."""
 
 # Spreadsheets run text that begins so. A plain number may: nothing comes of it.
 _FORMULA = re.compile(r"[=+\-@\t\r]")
@@ -234,9 +208,7 @@ def parquet_type(name: str) -> str:
     """What a column of this name holds, in any table."""
     if name in FLAGS:
         return "BOOLEAN"
-    if name in WHOLE:
-        return "BIGINT"
-    return "DOUBLE" if name in REAL else "VARCHAR"
+    return _NUMBERS.get(name, "VARCHAR")
 
 
 def _quoted(path: Path) -> str:

@@ -34,7 +34,7 @@ from proctor.cache import LruCache
 from proctor.document import CaptionedChart, Figure
 from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.json_values import JsonMap, as_map, as_number
-from proctor.metric import METRICS_HELP
+from proctor.metric import METRIC_TITLES, METRICS_HELP
 from proctor.report.comparison import (
     around,
     change,
@@ -101,7 +101,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/compare", include_in_schema=False)
     def show_page(request: Request) -> Response:
-        return page(request, "compare.html", title="Compare")
+        return page(request, "compare.html", title="Compare", metric_titles=METRIC_TITLES)
 
     @routes.get("/compare/sessions", include_in_schema=False)
     def side_by_side(request: Request, left: Text = "", right: Text = "") -> Response:

@@ -296,7 +296,7 @@ class JudgedSession(RowModel):
     """An evaluated session."""
 
     session_id: str
-    words: str
+    name: str
     lowest: float | None = Field(description="Lowest score; where high values are bad, 1 − value.")
     mean: float | None
     results: int

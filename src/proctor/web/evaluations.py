@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from proctor.api import evaluation as api
 from proctor.api.calibration import Estimate, Rate
-from proctor.api.deprecated import OLD_NAMES_OF_EVALUATIONS
+from proctor.api.deprecated import OLD_NAMES_OF_EVALUATIONS, OLD_NAMES_OF_JUDGED_SESSIONS
 from proctor.api.labels import verdict_of
 from proctor.api.run_list import RunLine, RunLines
 from proctor.cache import LruCache
@@ -233,6 +233,7 @@ def router(site: AppState) -> APIRouter:
     @routes.get(
         "/api/evaluations/{evaluation_id}/sessions",
         summary="The sessions of an evaluation, lowest scores first",
+        response_class=with_deprecated(OLD_NAMES_OF_JUDGED_SESSIONS),
     )
     def sessions(
         evaluation_id: EvaluationId,
@@ -331,7 +332,7 @@ def _judged(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> Judg
         for score in scores
     ]
     return JudgedSession.model_validate(
-        {**row, "words": row["prompt"], "isOpen": bool(row["open"]), "scores": shown}
+        {**row, "name": row["prompt"], "isOpen": bool(row["open"]), "scores": shown}
     )
 
 

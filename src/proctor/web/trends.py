@@ -5,8 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from proctor.api.deprecated import OLD_NAMES_OF_TRENDS
 from proctor.api.trends import Trend, Trends
-from proctor.web.responses import ERRORS, page
+from proctor.metric import METRIC_TITLES
+from proctor.web.responses import ERRORS, page, with_deprecated
 from proctor.web.run_schemas import RowModel
 from proctor.web.state import AppState
 
@@ -34,7 +36,7 @@ def router(site: AppState) -> APIRouter:
 
     @routes.get("/trends", include_in_schema=False)
     def show_page(request: Request) -> Response:
-        return page(request, "trends.html", title="Trends")
+        return page(request, "trends.html", title="Trends", metric_titles=METRIC_TITLES)
 
     @routes.get("/api/trends", summary="Plans and evaluations that ran several times")
     def listed() -> TrendsAnswer:
@@ -52,7 +54,11 @@ def router(site: AppState) -> APIRouter:
             ]
         )
 
-    @routes.get("/api/trends/line", summary="A plan's runs over time, and the significant changes")
+    @routes.get(
+        "/api/trends/line",
+        summary="A plan's runs over time, and the significant changes",
+        response_class=with_deprecated(OLD_NAMES_OF_TRENDS),
+    )
     def line(
         key: Annotated[str, Query(max_length=5000, description="The `key` of a trend.")],
         metric: Annotated[str, Query(max_length=300, description="Empty: the first it has.")] = "",

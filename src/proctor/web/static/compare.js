@@ -3,6 +3,7 @@
 import { api, attempt, byId, copyLink, DataTable, debounced, el, format, query, toast, urlOf } from "./app.js";
 import { chartCard, itemsAddress } from "./charts.js";
 import { gatesSection } from "./gates.js";
+import { metricTitle, metricTitles } from "./metrics.js";
 import { breakable, visible } from "./texts.js";
 
 const { number, plural } = format;
@@ -28,10 +29,8 @@ const detail = {
   direction: address.get("direction") || "",
   offset: Number(address.get("offset")) || 0,
 };
-const NAMES = { success: "Success", cost: "Cost", time: "Time", tokens: "Tokens" };
-const metricTitle = (metric) => NAMES[metric] || visible(metric.replace(/^(score|metric):/, "").replace(/^Builtin\./, ""));
 /** Whether a gate uses a metric that every run has. */
-const isOfAnyRun = (gate) => Object.keys(NAMES).some((name) => gate.trim().startsWith(name));
+const isOfAnyRun = (gate) => Object.keys(metricTitles).some((name) => gate.trim().startsWith(name));
 let latestRequest = 0;
 let comparison = null;
 /** Whether the details of the differences are open. */

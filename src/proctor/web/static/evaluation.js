@@ -171,10 +171,10 @@ function sessionRow(one, columns) {
   const cells = columns.map((evaluator) => el("td", { class: "n", dataset: { title: nameOf(evaluator) } }, scoreCell(scoreOf(evaluator), evaluator)));
   if (!columns.length) cells.push(el("td", { class: "n", dataset: { title: "Mean" } }, figure(one.mean, 2)));
   const isOpen = opened.has(one.sessionId);
-  const button = el("button", { type: "button", class: "quiet compact", "aria-expanded": String(isOpen), "aria-label": `Details of ${visible(one.words)}` }, "Details");
+  const button = el("button", { type: "button", class: "quiet compact", "aria-expanded": String(isOpen), "aria-label": `Details of ${visible(one.name)}` }, "Details");
   button.addEventListener("click", () => toggle(one, button));
   return el("tr", { dataset: { session: one.sessionId } },
-    el("td", { class: "col-session" }, el("a", { href: `/sessions/${encodeURIComponent(one.sessionId)}#scores` }, visible(one.words)), one.isOpen ? el("span", { class: "tag" }, "in progress") : null, one.failed ? el("span", { class: "problem small" }, ` ${number(one.failed)} failed`) : null),
+    el("td", { class: "col-session" }, el("a", { href: `/sessions/${encodeURIComponent(one.sessionId)}#scores` }, visible(one.name)), one.isOpen ? el("span", { class: "tag" }, "in progress") : null, one.failed ? el("span", { class: "problem small" }, ` ${number(one.failed)} failed`) : null),
     cells,
     el("td", { class: "n", dataset: { title: "Lowest" } }, lowestCell(one)),
     el("td", { class: "actions-cell" }, button));

@@ -2,12 +2,11 @@
 
 import { api, byId, debounced, el, format, go, query, urlOf } from "./app.js";
 import { chartCard } from "./charts.js";
+import { metricTitle } from "./metrics.js";
 import { visible } from "./texts.js";
 
 const { plural } = format;
 const PAGE = 12;
-const NAMES = { success: "Success rate", cost: "Cost", time: "Time", tokens: "Tokens" };
-const metricTitle = (metric) => NAMES[metric] || visible(metric.replace(/^(score|metric):/, "").replace(/^Builtin\./, ""));
 const address = new URLSearchParams(location.search);
 const filters = { search: address.get("search") || "" };
 let all = [];
@@ -71,7 +70,7 @@ function parts(answer, body) {
 function change(one, metric) {
   const [kind, word] = one.isRegression === null ? ["running", "change"] : one.isRegression ? ["fail", "regression"] : ["success", "improvement"];
   const flipped = `/compare${query({ run: [one.before, one.runId], at: metric, candidate: one.runId, direction: one.direction })}#disagree`;
-  return el("li", {}, el("span", { class: `status s-${kind}` }, word), " ", el("a", { href: `/runs/${encodeURIComponent(one.runId)}` }, visible(one.runId)), `: ${visible(one.words)} against `, el("a", { href: `/runs/${encodeURIComponent(one.before)}` }, visible(one.before)), ". ", el("a", { href: flipped, "aria-label": `Tasks that changed from ${visible(one.before)} to ${visible(one.runId)}` }, "Tasks that changed"));
+  return el("li", {}, el("span", { class: `status s-${kind}` }, word), " ", el("a", { href: `/runs/${encodeURIComponent(one.runId)}` }, visible(one.runId)), `: ${visible(one.text)} against `, el("a", { href: `/runs/${encodeURIComponent(one.before)}` }, visible(one.before)), ". ", el("a", { href: flipped, "aria-label": `Tasks that changed from ${visible(one.before)} to ${visible(one.runId)}` }, "Tasks that changed"));
 }
 
 byId("search").value = filters.search;
