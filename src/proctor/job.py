@@ -155,6 +155,8 @@ def check_run_id(run_id: str) -> None:
 
 
 MOST_CONCURRENT = 100_000
+BATCHED_AT_ONCE = 1000
+"""Items at once by default where all their calls are sent as provider batches, and only wait."""
 """Items of a run at once."""
 
 

@@ -43,7 +43,7 @@ def planned(desk, **settings):
     model = settings.pop("model", "openai/gpt-4o")
     entry = {"prompt": TASKS, "model": model, "settings": {"max_tokens": 1000}}
     prices = {CLAUDE: {"input": 2.5, "output": 10.0}}
-    plan = {"runId": "night", "service": "batch", "concurrency": 100, "prices": prices, "matrix": [entry]}
+    plan = {"runId": "night", "service": "batch", "prices": prices, "matrix": [entry]}
     plan |= settings
     (desk.folder / "plan.yaml").write_text(json.dumps(plan))
     return "batch", "plan.yaml"
@@ -82,6 +82,38 @@ def test_after_a_kill_the_answers_are_fetched_and_not_paid_for_again(desk, model
     assert len(model_server.requests) == 6
     assert bill(model_server) == 6 * HALF
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_an_aborted_run_cancels_its_batch(desk, model_server, model, is_killed):
+    model_server.batch_seconds = 3600
+    running = desk.start(*planned(desk, model=model))
+    kept = Path(desk.environment["PROCTOR_HOME"]) / "provider-batches" / "night"
+    eventually(lambda: [each for each in kept.glob("*.json") if json.loads(each.read_text())["batch"]])
+    if is_killed:
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait()
+
+    assert desk("abort-run", "night").returncode == 0
+
+    running.wait()
+    assert model_server.batches[0]["status"] == "cancelled"
+    assert not kept.exists()
+
+
+def test_a_low_concurrency_is_noted_with_the_number_that_would_do(desk, model_server):
+    done = desk(*planned(desk, concurrency=4))
+
+    assert "with `concurrency: 6` they have 6" in done.stderr
+    assert len(model_server.batches) == 2
+
+
+def test_a_dry_run_expects_the_price_of_the_batch(desk):
+    assert desk(*planned(desk)).returncode == 0
+
+    shown = desk.json(*planned(desk, runId="again"), "--dry-run")
+
+    assert shown["estimate"]["costUsd"]["value"] == pytest.approx(6 * HALF)
 
 
 def test_what_a_batch_does_not_answer_goes_alone_at_the_full_price(desk, model_server, model):
@@ -129,11 +161,13 @@ def test_judges_are_one_batch_too(desk, model_server):
         "dataSourceConfig": {"store": {"runIds": ["night"]}},
         "evaluators": ["Builtin.GoalSuccessRate"],
         "judge": "openai/gpt-4o",
-        "concurrency": 100,
         "service": "batch",
     }
     (desk.folder / "judge.yaml").write_text(json.dumps(plan))
 
+    expected = desk.json("evaluate", "start", "judge.yaml", "--dry-run")["costUsd"]
+    (desk.folder / "alone.yaml").write_text(json.dumps({**plan, "service": None}))
+    assert expected == desk.json("evaluate", "start", "alone.yaml", "--dry-run")["costUsd"] / 2
     done = desk("evaluate", "start", "judge.yaml", "--json")
 
     assert done.returncode == 0, done.stderr

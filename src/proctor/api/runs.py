@@ -389,7 +389,11 @@ def short_id(ctx: RunContext, run_id: str, room: int) -> str:
 
 def abort(ctx: RunContext, run_id: str) -> str:
     """Stop a run for good, wherever it is executed, and wait for its process; its status afterward."""
-    return lifecycle.abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep)
+
+    def ended() -> None:
+        lifecycle.cancel_batches(find_run(ctx, run_id).job, run_id, ctx)
+
+    return lifecycle.abort_run(ctx.store, run_id, now=ctx.now, pause=time.sleep, ended=ended)
 
 
 def delete(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from proctor.context import RunContext
 from proctor.item import FAIL, SUCCESS, TIMEOUT
 from proctor.job import JobPlan, Work, task_name, work_of
-from proctor.models.prices import Price, price_of
+from proctor.models.prices import BATCH_FACTOR, Price, price_of
 from proctor.session import Usage
 from proctor.store import RetrySelection, StoreReader, aggregates
 from proctor.store.aggregates import CallSums, PastSession
@@ -100,15 +100,22 @@ def forecast_plan(
     # Prices change by the day at most; a lookup per second would never hit the cache.
     today = ctx.now().replace(hour=0, minute=0, second=0, microsecond=0)
 
+    is_batched = bool(plan.model_options().service)
+
     def price(model: str) -> Price | None:
         return price_of(model, declared, at=today)
+
+    def batch_price(model: str) -> Price | None:
+        known = price(model)
+        return known.times(BATCH_FACTOR) if known else None
 
     if work is None:
         estimate = plan.estimate(ctx)
         work = estimate.workload if estimate else work_of(plan.items())
     # A dry run writes nothing, not even an empty store.
     read = ctx.store.read if ctx.has_store else None
-    return forecast(read, job, work, concurrency=plan.concurrency, price=price)
+    own = batch_price if is_batched else price
+    return forecast(read, job, work, concurrency=plan.concurrency, price=price, own_price=own)
 
 
 def remaining_work(plan: JobPlan, run_id: str, ctx: RunContext, retry: RetrySelection) -> Mapping[Work, int]:
@@ -119,11 +126,18 @@ def remaining_work(plan: JobPlan, run_id: str, ctx: RunContext, retry: RetrySele
 
 
 def forecast(
-    read: StoreReader | None, job: str, work: Mapping[Work, int], *, concurrency: int, price: FindPrice
+    read: StoreReader | None,
+    job: str,
+    work: Mapping[Work, int],
+    *,
+    concurrency: int,
+    price: FindPrice,
+    own_price: FindPrice | None = None,
 ) -> Forecast:
     """Predict the cost and time of a number of items per agent, model and task.
 
-    `read` None: there is no store, so nothing is known.
+    `read` None: there is no store, so nothing is known. `own_price` is that of calls that no agent makes;
+    None: `price`.
     """
     planned: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for kind, items in work.items():
@@ -141,7 +155,8 @@ def forecast(
             continue
         times[worker] = Group(past=seconds, planned=tasks)
         timed += sum(map(len, seconds.values()))
-        money = _by_task((row, _cost(calls.get(row["id"], ()), price, without_price)) for row in rows)
+        price_now = price if worker[0] else own_price or price
+        money = _by_task((row, _cost(calls.get(row["id"], ()), price_now, without_price)) for row in rows)
         if money:
             costs[worker] = Group(past=money, planned=tasks)
             priced += sum(map(len, money.values()))

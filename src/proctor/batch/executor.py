@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from proctor.batch.engines import Engine, LocalEngine, automatic_workers
@@ -22,7 +23,7 @@ from proctor.context import RunContext
 from proctor.errors import Aborted, AgentNotStarted, AttemptError, Interrupted, StoreError, first_error
 from proctor.formatting import elapsed
 from proctor.item import ERROR, FAIL, QUEUED, RUNNING, SUCCESS, TIMEOUT, UNCHECKED
-from proctor.job import BatchEnd, ItemFinished, Job, JobPlan, RunHooks, StepFinished
+from proctor.job import BATCHED_AT_ONCE, BatchEnd, ItemFinished, Job, JobPlan, RunHooks, StepFinished
 from proctor.json_values import as_whole_number
 from proctor.models import ModelRouter
 from proctor.stop_rule import STOP_RULE, StopState, stop_lines
@@ -129,7 +130,7 @@ class Executor:
         """Without `engine`: worker processes if they are worth it or `workers` asks for them, otherwise this
         process."""
         self._job, self._plan, self._run_id, self._ctx, self._models = job, plan, run_id, ctx, models
-        models.batches_folder = ctx.home / "provider-batches" / run_id
+        models.batches_folder = batches_folder(ctx, run_id)
         self._engine = engine
         self._workers = workers
         self._observer = observer
@@ -154,6 +155,7 @@ class Executor:
         has_work = totals["finished"] < totals["items"]
         if end is None:
             self._stopping = _stopping(run_id, ctx) if stops_early else None
+            self._advise(totals["items"] - totals["finished"])
             has_work = has_work and not (self._stopping is not None and self._stopping.is_decided)
             async with self._opened() as (host, engine):
                 self._running = asyncio.create_task(engine.run(host, self._worker_spec(host, engine)))
@@ -232,10 +234,22 @@ class Executor:
         finally:
             if processes:
                 processes.close()
+            if isinstance(self._stop_reason, Aborted):
+                for problem in await models.cancel_batches():
+                    ctx.note(problem)
             await models.close()
             self._forget_batches()
             if models.recording:
                 models.recording.close()
+
+    def _advise(self, items: int) -> None:
+        """Note when provider batches will be small only because few items are executed at once."""
+        at_once = self._ctx.store.read.batch(self._run_id, self._ctx.now())["concurrency"]
+        if self._plan.model_options().service and at_once < min(items, BATCHED_AT_ONCE):
+            self._ctx.note(
+                f"`service: batch`: batches have at most {at_once:,} calls, the concurrency of this run; "
+                f"with `concurrency: {min(items, BATCHED_AT_ONCE)}` they have {min(items, BATCHED_AT_ONCE):,}"
+            )
 
     def _forget_batches(self) -> None:
         """Delete what is kept of provider batches when no item is left that may ask for their answers."""
@@ -324,6 +338,11 @@ class Executor:
         finish(connection, self._run_id, end.status, end.reason, finished_at or now)
         for holder in host.money_holders:
             ledger.close(connection, self._run_id, holder, now)
+
+
+def batches_folder(ctx: RunContext, run_id: str) -> Path:
+    """Keeps what a run sent as provider batches."""
+    return ctx.home / "provider-batches" / run_id
 
 
 def _process_engine(

@@ -6,6 +6,7 @@ The command line, the web server, the library and a detached process call these 
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from proctor import __version__
 from proctor.batch.engines import Engine
-from proctor.batch.executor import SILENT, Executor, Observer, RunResult
+from proctor.batch.executor import SILENT, Executor, Observer, RunResult, batches_folder
 from proctor.batch.host import clear_leftovers
 from proctor.context import RunContext
 from proctor.errors import UsageError
@@ -340,9 +341,17 @@ async def _ray_engine(workers: int | None, ctx: RunContext, models: ModelRouter)
 
 
 def abort_run(
-    store: Store, run_id: str, *, now: Callable[[], datetime], pause: Callable[[float], None]
+    store: Store,
+    run_id: str,
+    *,
+    now: Callable[[], datetime],
+    pause: Callable[[float], None],
+    ended: Callable[[], None] = lambda: None,
 ) -> str:
-    """Stop a run for good, wherever it is executed; its status afterward. Waits for its process."""
+    """Stop a run for good, wherever it is executed; its status afterward. Waits for its process.
+
+    `ended` is called after a run was ended that had no process.
+    """
     batch = store.read.batch(run_id, now())
     if batch["status"] in ("completed", "aborted"):
         raise UsageError(f"run {run_id} is already {batch['status']}\nThere is nothing left to stop.")
@@ -360,4 +369,25 @@ def abort_run(
             if session["status"] == RUNNING:
                 end_attempt(session["id"])
         store.end_batch(run_id, "aborted", "aborted", "the batch was aborted", now())
+        ended()
     return str(store.read.batch(run_id, now())["status"])
+
+
+def cancel_batches(job: Job, run_id: str, ctx: RunContext) -> None:
+    """Cancel at the providers what an earlier process of a run had sent as batches."""
+    folder = batches_folder(ctx, run_id)
+    if not folder.is_dir():
+        return
+    plan = _restored(job, ctx.store.read.batch(run_id, ctx.now()), ctx)
+
+    async def cancel() -> None:
+        models = ctx.models(plan.model_options(), records=False)
+        models.batches_folder = folder
+        try:
+            for problem in await models.cancel_batches():
+                ctx.note(problem)
+        finally:
+            await models.close()
+
+    asyncio.run(cancel())
+    shutil.rmtree(folder, ignore_errors=True)

@@ -140,6 +140,8 @@ def _multiplied(rates: Rates, factor: float) -> Rates:
     return Rates(*(rate * factor for rate in rates))
 
 
+BATCH_FACTOR = 0.5
+"""What calls in a batch of their provider cost of those that are sent alone, at all that have batches."""
 FREE = Price("free", Rates(0.0, 0.0, 0.0, 0.0))
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from proctor.errors import NOT_SENT, ModelError
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, as_whole_number, json_object
 from proctor.model import Answer, Request
-from proctor.models.prices import OUTPUT_LIMITS, Price
+from proctor.models.prices import BATCH_FACTOR, OUTPUT_LIMITS, Price
 from proctor.models.routes import RemoteRoute, encode, priced, sent_parameters
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 BATCH = "batch"
 PROVIDERS = ("anthropic", "groq", "openai")
 """Those whose batches can be sent."""
-PRICE_FACTOR = 0.5
-"""Batches cost half at all of them."""
 COLLECT_SECONDS = 1.0
 """A batch is sent when no request has come for so long."""
 MOST_REQUESTS, MOST_BYTES = 50_000, 190_000_000
@@ -131,6 +129,10 @@ class BatchInterface(ABC):
     @abstractmethod
     async def state(self, batch: str) -> BatchState:
         """How far a batch is."""
+
+    @abstractmethod
+    async def cancel(self, batch: str) -> None:
+        """Stop a batch; what it has answered by then is billed."""
 
     @abstractmethod
     def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
@@ -259,6 +261,9 @@ class OpenAiBatches(BatchInterface):
             problem=next(filter(None, reasons), "no reason given") if status == "failed" else "",
         )
 
+    async def cancel(self, batch: str) -> None:
+        await self.call("POST", f"/batches/{batch}/cancel")
+
     def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
         for entry in entries:
             response = as_map(entry, "response")
@@ -295,6 +300,9 @@ class AnthropicBatches(BatchInterface):
     async def state(self, batch: str) -> BatchState:
         status = as_text(await self.call_json("GET", f"/v1/messages/batches/{batch}"), "processing_status")
         return BatchState(status, status == "ended", (f"/v1/messages/batches/{batch}/results",))
+
+    async def cancel(self, batch: str) -> None:
+        await self.call("POST", f"/v1/messages/batches/{batch}/cancel")
 
     def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
         for entry in entries:
@@ -355,6 +363,17 @@ class ProviderBatches:
             raise
         self._used.add(answer)
         return answer.result()
+
+    async def cancel(self) -> list[str]:
+        """Cancel what was sent and has not ended; what went wrong."""
+        problems = []
+        for sent in self._read_folder():
+            try:
+                if sent.batch and not (await self._interface.state(sent.batch)).is_ended:
+                    await self._interface.cancel(sent.batch)
+            except ModelError as error:
+                problems.append(f"the batch {sent.batch} was not canceled: {error}")
+        return problems
 
     async def close(self) -> None:
         """Stop waiting. Batches whose answers were not all used stay, for a later process."""
@@ -465,21 +484,30 @@ class ProviderBatches:
     def _write(self, sent: _Sent) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         endpoint = self._endpoint
-        document = {"address": endpoint.base_url, "model": endpoint.model, "token": sent.token}
+        document = {"provider": endpoint.provider, "address": endpoint.base_url, "model": endpoint.model}
         making = self._path(sent).with_suffix(".making")
         with making.open("w", encoding="utf-8") as file:
-            json.dump({**document, "batch": sent.batch, "requests": sent.requests}, file)
+            kept = {"token": sent.token, "batch": sent.batch, "requests": sent.requests}
+            json.dump({**document, **kept}, file)
             file.flush()
             os.fsync(file.fileno())
         making.replace(self._path(sent))
 
     def _read_folder(self) -> Iterable[_Sent]:
         endpoint = self._endpoint
-        for path in sorted(self._folder.glob("*.json")):
-            kept = json_object(path.read_text(encoding="utf-8")) or {}
+        for kept in _kept(self._folder):
             if (kept.get("address"), kept.get("model")) == (endpoint.base_url, endpoint.model):
                 requests = {str(name): str(digest) for name, digest in as_map(kept, "requests").items()}
                 yield _Sent(as_text(kept, "token"), requests, as_text(kept, "batch"))
+
+
+def models_in(folder: Path) -> set[str]:
+    """The models, as `provider/model`, of the batches that are kept there."""
+    return {f"{kept['provider']}/{kept['model']}" for kept in _kept(folder) if "provider" in kept}
+
+
+def _kept(folder: Path) -> Iterable[JsonObject]:
+    return (json_object(path.read_text(encoding="utf-8")) or {} for path in sorted(folder.glob("*.json")))
 
 
 def _fail(answers: "Iterable[asyncio.Future[BatchAnswer]]", error: ModelError) -> None:
@@ -511,9 +539,14 @@ class BatchRoute(RemoteRoute):
 
     def price_of(self, request: Request) -> Price | None:
         """The price of a request, which may be in a batch."""
-        if request.alone or self.price is None:
-            return self.price
-        return replace(self.price.times(PRICE_FACTOR), source=f"{self.price.source} (batch)")
+        return self.price if request.alone else self.expected_price
+
+    @property
+    def expected_price(self) -> Price | None:
+        """The price of a batch."""
+        if self.price is None:
+            return None
+        return replace(self.price.times(BATCH_FACTOR), source=f"{self.price.source} (batch)")
 
     async def answer(self, request: Request, waited: "Waited | None") -> Answer:
         return await self.answer_item("", request, waited)
@@ -528,14 +561,7 @@ class BatchRoute(RemoteRoute):
         if missing := target.endpoint.missing_key:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
         body = self._wire.body(request, target.endpoint)
-        if self._batches is None:
-            session, proxy = self._client.session_for(target)
-            folder = self._folder()
-            if folder is None:
-                raise ModelError("batches are sent by runs alone", reason="bad_request")
-            interface = INTERFACES[target.endpoint.wire](target, proxy, session)
-            self._batches = ProviderBatches(interface, folder)
-        found = await self._batches.answer(digest_of_request(item_id, body), body, waited)
+        found = await self._opened().answer(digest_of_request(item_id, body), body, waited)
         try:
             if found.status != 200:
                 raise error_of(found.status, {}, found.body, target.endpoint)
@@ -552,9 +578,23 @@ class BatchRoute(RemoteRoute):
         route = _AtBatchPrice(self, self.price_of(request))
         return priced(request, route, reading, 0.0, milliseconds, *bodies, sent_parameters(body))
 
+    async def cancel(self) -> list[str]:
+        """Cancel what was sent and has not ended; what went wrong."""
+        return await self._opened().cancel()
+
     async def close(self) -> None:
         if self._batches is not None:
             await self._batches.close()
+
+    def _opened(self) -> ProviderBatches:
+        if self._batches is None:
+            session, proxy = self._client.session_for(self._target)
+            folder = self._folder()
+            if folder is None:
+                raise ModelError("batches are sent by runs alone", reason="bad_request")
+            interface = INTERFACES[self._target.endpoint.wire](self._target, proxy, session)
+            self._batches = ProviderBatches(interface, folder)
+        return self._batches
 
 
 class _AtBatchPrice:

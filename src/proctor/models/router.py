@@ -264,6 +264,11 @@ class ModelRouter:
         """Whether the price of `model` is known, which a budget requires."""
         return self.is_replayed or self._route(model).price is not None
 
+    def expected_price(self, model: str) -> Price | None:
+        """The price that most calls to `model` will have; None: unknown."""
+        route = self.route(model)
+        return route.expected_price if isinstance(route, RemoteRoute) else route.price
+
     def worst_case(self, request: Request) -> SpendingRequest:
         """Worst-case cost of a call; unknown when the model has no price or no route."""
         # Loaded here: only a run with a budget needs it.
@@ -285,6 +290,15 @@ class ModelRouter:
     def add_route(self, model: str, route: Route) -> None:
         """Answer this model by a route of the caller's."""
         self._routes[model] = route
+
+    async def cancel_batches(self) -> list[str]:
+        """Cancel at the providers what was sent as batches and has not ended; what went wrong."""
+        if not (self._service and self.batches_folder and self.batches_folder.is_dir()):
+            return []
+        from proctor.models.provider_batches import BatchRoute, models_in
+
+        routes = map(self.route, sorted(models_in(self.batches_folder)))
+        return [problem for each in routes if isinstance(each, BatchRoute) for problem in await each.cancel()]
 
     async def close(self) -> None:
         """Close the gateway and all connections."""

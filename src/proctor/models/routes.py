@@ -282,6 +282,11 @@ class RemoteRoute:
     def price(self) -> Price | None:
         return self._find_price()
 
+    @property
+    def expected_price(self) -> Price | None:
+        """The price of most requests."""
+        return self.price
+
     def price_of(self, request: Request) -> Price | None:  # noqa: ARG002 (all cost the same)
         """The price of a request."""
         return self.price

@@ -126,6 +126,8 @@ class ModelServer:
         app.router.add_post("/v1/batches", self._create_batch)
         app.router.add_get("/v1/batches", self._list_batches)
         app.router.add_get("/v1/batches/{batch}", self._batch)
+        app.router.add_post("/v1/batches/{batch}/cancel", self._cancel_batch)
+        app.router.add_post("/v1/messages/batches/{batch}/cancel", self._cancel_batch)
         app.router.add_post("/v1/messages", self._answer)
         app.router.add_post("/v1/messages/batches", self._create_message_batch)
         app.router.add_get("/v1/messages/batches", self._list_batches)
@@ -239,6 +241,12 @@ class ModelServer:
     async def _batch(self, request: web.Request) -> web.Response:
         found = [each for each in self.batches if each["id"] == request.match_info["batch"]]
         return web.json_response(self._shown(found[0]) if found else {}, status=200 if found else 404)
+
+    async def _cancel_batch(self, request: web.Request) -> web.Response:
+        """It may have answered all requests by now: its bill stays."""
+        found = [each for each in self.batches if each["id"] == request.match_info["batch"]]
+        found[0].update(status="cancelled", ends=0.0)
+        return web.json_response(self._shown(found[0]))
 
     async def _list_batches(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [self._shown(each) for each in self.batches]})

@@ -30,7 +30,7 @@ from proctor.batch.preflight import (
 from proctor.context import ModelOptions, RunContext
 from proctor.errors import Place, PlanError, Problem, UsageError, WorkspaceError
 from proctor.item import Item
-from proctor.job import Job, JobPlan, PlanText, ResumedPlan, Starter, StoredPlan
+from proctor.job import BATCHED_AT_ONCE, Job, JobPlan, PlanText, ResumedPlan, Starter, StoredPlan
 from proctor.jobs.coding.grid import AXES, Layout, expand, lay_out, representatives
 from proctor.jobs.coding.plan import NO_OVERRIDES, Checker, Overrides
 from proctor.jobs.coding.schema import (
@@ -379,7 +379,10 @@ class CodingPlan(JobPlan):
     @property
     def concurrency(self) -> int:
         """Maximum items in parallel."""
-        return self.overrides.concurrency or self.setting("concurrency") or DEFAULT_CONCURRENCY
+        if concurrency := self.overrides.concurrency or self.setting("concurrency"):
+            return int(concurrency)
+        is_batched = self.setting("service") and all(grid.is_prompt for grid in self.layout().grids)
+        return BATCHED_AT_ONCE if is_batched else DEFAULT_CONCURRENCY
 
     @property
     def budget(self) -> float | None:

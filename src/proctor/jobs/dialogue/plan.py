@@ -407,6 +407,7 @@ class DialoguePlan:
             "num_runs",
             "sandbox",
             "outage_patience",
+            "service",
             "exclude_when",
             *(name for name in LATER_KEYS if self.config[name] is None),
         }

@@ -20,6 +20,7 @@ from proctor.plan.validate import (
     OutagePatience,
     PlanResources,
     PlanSandbox,
+    ProviderService,
     SectionLabel,
     StopWhen,
     check_shape,
@@ -177,6 +178,7 @@ class SimulationFile(BaseModel):
     exclude_when: ExcludeWhen | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
+    service: ProviderService = None
     resources: PlanResources = None
 
 

@@ -32,11 +32,11 @@ from proctor.jobs.evaluation import prepare
 from proctor.jobs.evaluation.online import online_source
 from proctor.jobs.evaluation.prepare import PendingEvaluationRequest, fill, find_evaluators, find_sessions
 from proctor.jobs.evaluation.request import (
-    CONCURRENCY,
     JOB_NAME,
     EvaluationPlan,
     EvaluationRequest,
     GroundTruthIndex,
+    concurrency_of,
     read_evaluation,
     reference_of,
 )
@@ -48,7 +48,7 @@ from proctor.jobs.evaluation.state import (
     evaluation_of,
     fail_evaluation,
 )
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_whole_number, without_none
+from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, without_none
 from proctor.models import ModelRouter
 from proctor.plan.validate import overrides_of
 from proctor.store import RetrySelection, Store
@@ -79,7 +79,7 @@ class EvaluationJobPlan(JobPlan):
 
     def columns(self) -> JsonMap:
         """What is known of its batch before it is opened."""
-        return {"concurrency": as_whole_number(self.pending.document.get("concurrency")) or CONCURRENCY}
+        return {"concurrency": concurrency_of(self.pending.document)}
 
     def begin_run(self, run_id: str, ctx: RunContext) -> NewRun:  # noqa: ARG002
         """Import the files of the plan and write the evaluation."""

@@ -690,7 +690,7 @@ def _estimate_evaluator(
 
 def _cost(model: str, calls: int, usage: Usage, models: ModelRouter) -> float | None:
     try:
-        price = models.route(model).price
+        price = models.expected_price(model)
     except ModelError:
         return None
     return None if price is None else price.for_calls(calls, usage)

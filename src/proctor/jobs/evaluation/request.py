@@ -21,7 +21,17 @@ from proctor.evaluators import code
 from proctor.evaluators.pairwise import PAIRWISE, QUESTION, check_question
 from proctor.formatting import snake_case
 from proctor.item import digest_of
-from proctor.json_values import JsonMap, JsonObject, as_map, as_sequence, as_text, parse_json, without_none
+from proctor.job import BATCHED_AT_ONCE
+from proctor.json_values import (
+    JsonMap,
+    JsonObject,
+    as_map,
+    as_sequence,
+    as_text,
+    as_whole_number,
+    parse_json,
+    without_none,
+)
 from proctor.plan.source import PlanSource, refuse
 from proctor.plan.validate import (
     Anything,
@@ -45,6 +55,15 @@ JOB_NAME = "evaluation"
 JUDGE = "openai/gpt-4o-mini"
 """Default judge."""
 CONCURRENCY = 8
+
+
+def concurrency_of(document: JsonMap) -> int:
+    """Items at once of a request."""
+    if concurrency := as_whole_number(document.get("concurrency")):
+        return concurrency
+    names = (*named(document, "evaluators"), *named(document, "insights"))
+    is_batched = document.get("service") and all(name.startswith("Builtin.") for name in names)
+    return BATCHED_AT_ONCE if is_batched else CONCURRENCY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +131,7 @@ class EvaluationRequest:
             judge_parameters=values.get("judgeParameters") or {},
             harmful_value=values.get("harmfulValue"),
             budget_usd=values.get("budget"),
-            concurrency=values.get("concurrency") or CONCURRENCY,
+            concurrency=concurrency_of(values),
             timeout_seconds=values.get("timeoutSec"),
             retries=values.get("retries") or 0,
             max_sessions=values.get("maxSessions"),

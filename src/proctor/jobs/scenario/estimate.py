@@ -211,7 +211,7 @@ def _price_of(model: str, tokens_in: int, tokens_out: int, models: ModelRouter) 
     if model.startswith(HUMAN):
         return 0.0
     try:
-        price = models.route(model).price
+        price = models.expected_price(model)
     except ModelError as error:
         raise UsageError(str(error)) from error
     usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)

@@ -50,6 +50,7 @@ from proctor.plan.validate import (
     OutagePatience,
     PlanResources,
     PlanSandbox,
+    ProviderService,
     Seconds,
     Sections,
     Seed,
@@ -150,6 +151,7 @@ class ExperimentConfig(_ExperimentModel):
     exclude_when: ExcludeWhen | None = None
     sandbox: PlanSandbox = None
     outage_patience: OutagePatience = None
+    service: ProviderService = None
     resources: PlanResources = None
 
 
