@@ -242,3 +242,98 @@ def test_labels_of_sessions_turns_and_tool_calls_come_from_a_file_as_from_the_co
     assert "a label needs an evaluator" in nameless.stderr
     with desk.open_store() as store:
         assert len(store.labels()) == 4, "none of a file with a mistake is saved"
+
+
+@pytest.fixture
+def raters(desk):
+    """Five sessions of levels 1 to 5; one judge rates restructuring by the level, a strict one by 1 less."""
+    levels = range(1, 6)
+    for name, off in (("exact", 0), ("strict", 1)):
+        rules = [
+            {
+                "match": f"(?s)cognitive_restructuring.*level {n}",
+                "reply": json.dumps({"score": max(1, n - off)}),
+            }
+            for n in levels
+        ]
+        text = json.dumps({"rules": [*rules, {"reply": '{"score": 3}'}]})
+        (desk.folder / f"{name}.yaml").write_text(text)
+    rows = ["session,dimension,who,value"]
+    for n, value in zip(levels, (1, 2, 3, 4, 4), strict=True):
+        (desk.folder / f"l{n}.json").write_text(json.dumps(session(n, f"level {n}")))
+        rows += [f"l{n}.json,cognitive_restructuring,{who},{value}" for who in ("ana", "ben")]
+        rows += [f"l{n}.json,homework_assignment,ana,3", f"l{n}.json,homework_assignment,ben,{3 + n % 2}"]
+    (desk.folder / "codes.csv").write_text("\n".join(rows) + "\n")
+    return desk
+
+
+def test_aspects_of_a_rubric_are_dimensions_with_an_ordinal_scale(raters):
+    judged = ("--judge", "scripted/exact", "--json")
+    tried = raters("evaluators", "test", "CBT_adherence", "--session", "l2.json", *judged)
+    done = raters("evaluators", "calibrate", "CBT_adherence", "--labels", "codes.csv", *judged)
+
+    assert [(score["dimension"], score["value"]) for score in json.loads(tried.stdout)["scores"]] == [
+        ("cognitive_restructuring", 2),
+        ("behavioral_activation", 3),
+        ("Socratic_questioning", 3),
+        ("homework_assignment", 3),
+    ]
+    aspects = json.loads(done.stdout)["dimensions"]
+    first, second = aspects["cognitive_restructuring"], aspects["homework_assignment"]
+    # Mean squared distance 0.2, by chance 1.36 + 2 + 0.2²: 1 - 0.2 / 3.4.
+    assert first["kappa"]["weighted"] and first["kappa"]["value"] == pytest.approx(1 - 0.2 / 3.4)
+    assert (first["targets"], first["agreement"]["value"], first["bias"]["value"]) == (5, 0.8, 0.2)
+    assert second["targets"] == 2 and "3 targets with tied labels" in done.stderr
+
+
+def test_labels_without_the_aspect_they_are_of_are_refused_before_a_judge_is_asked(raters):
+    (raters.folder / "codes.csv").write_text("session,value\nl1.json,3\n")
+
+    done = raters(
+        "evaluators", "calibrate", "CBT_adherence", "--labels", "codes.csv", "--judge", "scripted/exact"
+    )
+
+    assert done.returncode == 2 and "several dimensions, and labels name none" in done.stderr
+
+
+def test_labels_of_an_aspect_are_stored_under_the_name_of_its_scores(raters):
+    (raters.folder / "plan.yaml").write_text(
+        "defaults: {model: scripted/echo}\nmatrix: [{prompt: level 2}]\n"
+    )
+    raters("batch", "plan.yaml")
+    (listed,) = json.loads(raters("sessions", "list", "--json").stdout)["sessions"]
+    aspect = ("--evaluator", "CBT_adherence", "--dimension", "cognitive_restructuring")
+    assert raters("evaluators", "label", listed["id"], *aspect, "--value", "2").returncode == 0
+
+    words = ("--labels-from-store", "--judge", "scripted/exact", "--json")
+    done = raters("evaluators", "calibrate", "CBT_adherence", *words)
+
+    assert json.loads(done.stdout)["dimensions"]["cognitive_restructuring"]["agreement"]["value"] == 1
+    with raters.open_store() as store:
+        (label,) = store.labels()
+    assert (label["evaluator"], label["dimension"], label["label"]) == (
+        "CBT_adherence.cognitive_restructuring",
+        "",
+        "2",
+    )
+
+
+def test_judges_and_people_are_compared_by_aspect_and_where_they_differ(raters):
+    words = ("--labels", "codes.csv", "--judge", "scripted/exact", "--judge", "scripted/strict")
+    done = raters("evaluators", "agreement", "CBT_adherence", *words, "--json")
+    shown = raters("evaluators", "agreement", "CBT_adherence", *words).stdout
+    twice = raters("evaluators", "agreement", "CBT_adherence", *words, "--judge", "scripted/exact")
+
+    found = json.loads(done.stdout)["dimensions"]["cognitive_restructuring"]
+    assert (found["people"], found["judges"]) == (["ana", "ben"], ["scripted/exact", "scripted/strict"])
+    kappas = {(pair["first"], pair["second"]): pair["kappa"]["value"] for pair in found["pairs"]}
+    assert len(kappas) == 6 and kappas["ana", "ben"] == 1
+    assert kappas["ana", "scripted/exact"] == pytest.approx(1 - 0.2 / 3.4)
+    assert kappas["scripted/exact", "scripted/strict"] == pytest.approx(1 - 0.8 / 4)
+    assert found["disagreements"][0] == {
+        "session": "l2.json",
+        "target": "",
+        "ratings": {"ana": "2", "ben": "2", "scripted/exact": "2", "scripted/strict": "1"},
+    }
+    assert "WEIGHTED KAPPA" in shown and "0.941" in shown and "(4 of 4)" in shown
+    assert twice.returncode == 2 and "scripted/exact would judge twice" in twice.stderr

@@ -349,3 +349,23 @@ def test_a_corrected_share_is_that_of_rogan_and_gladen():
     assert (found.n, found.runs, found.level) == (50, 60, 0.9)
     few = corrected_mean(judged[:3], pairs, lo=1.0, hi=5.0)
     assert few.sem is not None and (few.low, few.high) == (1.0, 5.0), "two degrees of freedom"
+
+
+def test_values_on_which_people_differ_have_a_mean_that_is_no_category():
+    """Values without labels are an ordinal scale: kappa is 1 - 0.2 / 2.7 on the 20 agreed targets."""
+    judged = [
+        JudgedTargetPair(
+            session=f"s{n}",
+            human={"ana": LabelValue(value=1 + n % 4), "ben": LabelValue(value=1 + n % 4 + (n >= 20))},
+            machine=[LabelValue(value=1 + n % 4 + (n % 5 == 0))],
+        )
+        for n in range(30)
+    ]
+
+    found = calibrate(judged)
+
+    assert sum(found.confusion.values()) == 20 and not any("." in word for word in found.words)
+    assert found.weighted and found.kappa.value == pytest.approx(25 / 27)
+    assert found.things == 30 and found.ties == 0
+    assert found.bias.value == pytest.approx((6 * 1 - 10 * 0.5) / 30)
+    assert any(remark.startswith("10 targets have several values") for remark in found.remarks)

@@ -12,6 +12,7 @@ from proctor.api.evaluators import EvaluatorWorkbench, session_from
 from proctor.context import RunContext
 from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, Evidence
+from proctor.evaluators.criteria import RubricEvaluator
 from proctor.evaluators.model_judge import ModelJudge
 from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words, plural
@@ -136,12 +137,30 @@ def level_of(evidence: Evidence, target: str) -> Level:
     raise UsageError(f"the session has no turn and no tool call `{target}`\nIt has: {turns}.")
 
 
-def stored_labels(store: Store, evaluator: str) -> Labels:
-    """The stored human labels of an evaluator."""
+def stored_labels(store: Store, evaluator: Evaluator) -> Labels:
+    """The stored human labels of an evaluator; those of an aspect of a rubric may be under its own name."""
     labels: Labels = defaultdict(lambda: defaultdict(dict))
-    for row in store.labels(evaluator=evaluator):
-        opinion = LabelValue(label=row["label"], value=row["value"])
-        labels[row["dimension"]][row["sessionId"], row["target"]][row["who"] or "someone"] = opinion
+    names = {evaluator.name: ""}
+    if isinstance(evaluator, RubricEvaluator):
+        names |= {criterion.name: aspect for aspect, criterion in evaluator.aspects.items()}
+    for name, aspect in names.items():
+        for row in store.labels(evaluator=name):
+            opinion = LabelValue(label=row["label"], value=row["value"])
+            targets = labels[row["dimension"] or aspect]
+            targets[row["sessionId"], row["target"]][row["who"] or "someone"] = opinion
+    return labels
+
+
+def human_labels(ctx: RunContext, evaluator: Evaluator, path: Path | None) -> Labels:
+    """The labels of a file, or those of the store. Raises where there are none, or of no such dimension."""
+    labels = labels_from_file(path, ctx.store) if path else stored_labels(ctx.store, evaluator)
+    if not labels:
+        raise UsageError(f"there are no labels for {evaluator.name}")
+    scales = _scales(evaluator)
+    if unknown := sorted(labels.keys() - scales.keys()) if scales else []:
+        named = f"no dimension `{unknown[0]}`" if unknown[0] else "several dimensions, and labels name none"
+        known = ", ".join(scales) or "it has none"
+        raise UsageError(f"{evaluator.name} has {named}\nWrite one in the column `dimension`: {known}.")
     return labels
 
 
@@ -185,26 +204,22 @@ def calibrate_evaluator(
     """
     with EvaluatorWorkbench(ctx, judge=judge, votes=votes) as workbench:
         evaluator = workbench.evaluator(name)
-        human_labels = (
-            labels_from_file(labels, ctx.store) if labels else stored_labels(ctx.store, evaluator.name)
-        )
-        if not human_labels:
-            raise UsageError(f"there are no labels for {evaluator.name}")
-        sessions = _sessions(ctx.store, human_labels)
+        labeled = human_labels(ctx, evaluator, labels)
+        sessions = labeled_sessions(ctx.store, labeled)
         results = asyncio.run(workbench.judged(evaluator, list(sessions.values()) * repeats))
-    scores = _by_session(list(sessions), results)
+    scores = scores_by_session(list(sessions), results)
     calibrations = {
         dimension: calibrate(
             _judged_targets(targets, sessions, scores, dimension, scale),
-            order=_order(scale),
+            order=order_of(scale),
             scale=_ends(scale),
         )
-        for dimension, targets in human_labels.items()
-        for scale in [_scale(evaluator, dimension)]
+        for dimension, targets in labeled.items()
+        for scale in [scale_in(evaluator, dimension)]
     }
     for dimension, calibration in calibrations.items():
         if calibration.things:
-            ends = _ends(_scale(evaluator, dimension))
+            ends = _ends(scale_in(evaluator, dimension))
             ctx.store.change(
                 annotations.save_calibration, _record(evaluator, dimension, calibration, ends), ctx.now()
             )
@@ -222,7 +237,7 @@ def calibrate_evaluator(
         dimensions=calibrations,
         errors=errors,
         cost_usd=sum(costs) if costs else None,
-        remarks=list(dict.fromkeys(_unusable_labels(evaluator, human_labels, looked_at))),
+        remarks=list(dict.fromkeys(_unusable_labels(evaluator, labeled, looked_at))),
     )
 
 
@@ -231,7 +246,7 @@ def _unusable_labels(
 ) -> Iterator[str]:
     """Notes on labels that are not used or not on the scale: a typo would make the judge look bad."""
     for dimension, targets in labels.items():
-        known = {label.casefold() for label in _scale(evaluator, dimension)}
+        known = {label.casefold() for label in scale_in(evaluator, dimension)}
         used_labels = {opinion.label.strip() for human in targets.values() for opinion in human.values()}
         strange = sorted(label for label in used_labels if known and label and label.casefold() not in known)
         if strange:
@@ -244,7 +259,7 @@ def _unusable_labels(
             yield f"Left out: {number} that {evaluator.name} does not judge, such as {named}."
 
 
-def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
+def labeled_sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
     """The labeled sessions, each with only its labeled targets."""
     targets: dict[str, set[str]] = defaultdict(set)
     for labeled in labels.values():
@@ -256,7 +271,7 @@ def _sessions(store: Store, labels: Labels) -> dict[str, Evidence]:
     }
 
 
-def _by_session(
+def scores_by_session(
     names: Sequence[str], results: Sequence[list[Score] | AttemptError]
 ) -> dict[tuple[str, str, str], list[Score]]:
     """The scores of each session, target and dimension, in order."""
@@ -269,15 +284,24 @@ def _by_session(
     return target_scores
 
 
-def _scale(evaluator: Evaluator, dimension: str) -> dict[str, float | None]:
-    """The labels of an evaluator and their values; empty: it has no scale."""
+def _scales(evaluator: Evaluator) -> dict[str, Mapping[str, float | None]]:
+    """The labels and values of each dimension of an evaluator; empty: its dimensions are not known."""
+    if isinstance(evaluator, RubricEvaluator):
+        return {aspect: criterion.ratings for aspect, criterion in evaluator.aspects.items()}
     if not isinstance(evaluator, ModelJudge):
         return {}
-    scales = [each.scale for each in evaluator.question.dimensions if each.name == dimension]
-    return {rating.label: rating.value for scale in scales for rating in scale.ratings}
+    return {
+        each.name: {rating.label: rating.value for rating in each.scale.ratings}
+        for each in evaluator.question.dimensions
+    }
 
 
-def _order(scale: Mapping[str, float | None]) -> list[str]:
+def scale_in(evaluator: Evaluator, dimension: str) -> Mapping[str, float | None]:
+    """The labels of a dimension and their values; empty: it has no scale."""
+    return _scales(evaluator).get(dimension, {})
+
+
+def order_of(scale: Mapping[str, float | None]) -> list[str]:
     """The labels from lowest to highest; empty when they have no order."""
     worth = {label: value for label, value in scale.items() if value is not None}
     return sorted(worth, key=lambda label: worth[label]) if len(worth) == len(scale) else []
@@ -316,7 +340,7 @@ def _judged_targets(
         JudgedTargetPair(
             session=session,
             target=target,
-            human={who: _on(scale, opinion) for who, opinion in human.items()},
+            human={who: on_scale(scale, opinion) for who, opinion in human.items()},
             machine=[
                 LabelValue(label=score.label, value=score.value)
                 for score in scores[session, target, dimension]
@@ -329,7 +353,7 @@ def _judged_targets(
     ]
 
 
-def _on(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
+def on_scale(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
     """A human label in the spelling of the scale, with its value."""
     spellings = {label.casefold(): label for label in scale}
     label = spellings.get(opinion.label.strip().casefold(), opinion.label)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +13,7 @@ from proctor.evaluator import Evaluator, Evidence, Reference, judges_of
 from proctor.evaluators import registry
 from proctor.evaluators.builtins import JUDGED, PREFIX, question_of
 from proctor.evaluators.code import evidence_of_document, reference_of
-from proctor.evaluators.criteria import rubric_names
+from proctor.evaluators.criteria import RubricEvaluator, rubric_names
 from proctor.evaluators.definition import FUNCTION
 from proctor.evaluators.matchers import MATCHINGS
 from proctor.evaluators.registry import (
@@ -172,13 +172,25 @@ class EvaluatorWorkbench:
     async def judged(
         self, evaluator: Evaluator, sessions: Sequence[Evidence]
     ) -> list[list[Score] | AttemptError]:
-        """The scores of each session, or the error that kept it from being evaluated."""
+        """The scores of each session, or the error that kept it from being evaluated.
+
+        Aspects of a rubric are its dimensions here, as in labels by people.
+        """
         slots = asyncio.Semaphore(CONCURRENT_SESSIONS)
+        aspects = (
+            {criterion.name: aspect for aspect, criterion in evaluator.aspects.items()}
+            if isinstance(evaluator, RubricEvaluator)
+            else {}
+        )
 
         async def scores_of(evidence: Evidence) -> list[Score] | AttemptError:
             async with slots:
                 try:
-                    return list(await evaluator.judge(evidence))
+                    scores = await evaluator.judge(evidence)
+                    return [
+                        replace(score, dimension=aspects.get(score.evaluator, score.dimension))
+                        for score in scores
+                    ]
                 except AttemptError as error:
                     return error
 

@@ -14,8 +14,9 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.evaluator import Evidence
 from proctor.evaluators.builtins import JUDGED, PREFIX
+from proctor.evaluators.criteria import rubric_names
 from proctor.evaluators.matchers import MATCHINGS
-from proctor.evaluators.registry import builtin_listing, definition_files, read_definition
+from proctor.evaluators.registry import builtin_listing, definition_files, read_definition, rubric_criteria
 from proctor.evaluators.registry import ratings_of as definition_ratings
 from proctor.jobs.evaluation.labeled_scores import LabeledJudge
 from proctor.jobs.evaluation.labeled_scores import judges as labeled_judges
@@ -209,6 +210,7 @@ def label_session(
 
     Label and value are completed from the rating scale of the evaluator. `turn-2` is the second turn.
     """
+    evaluator, dimension = _as_scored(evaluator, dimension)
     label, value = _on_scale(ratings_of(ctx, evaluator, dimension), label.strip(), value)
     if evaluator == RATING and label not in RATINGS:
         raise UsageError("a rating is a whole number from 1 to 5")
@@ -254,6 +256,7 @@ def import_labels(ctx: RunContext, path: Path, *, evaluator: str = "", author: s
                 sessions[row["session"]] = ctx.store.read.evidence(row["session"])
             evidence = sessions[row["session"]]
             target = target_in(evidence, row["target"])
+            name, dimension = _as_scored(name, row["dimension"])
             labels.append(
                 Label(
                     session_id=str(evidence.attributes["id"]),
@@ -263,7 +266,7 @@ def import_labels(ctx: RunContext, path: Path, *, evaluator: str = "", author: s
                     value=row["value"],
                     level=level_of(evidence, target),
                     target=target,
-                    dimension=row["dimension"],
+                    dimension=dimension,
                     note=row["note"],
                 )
             )
@@ -284,6 +287,9 @@ def ratings_of(ctx: RunContext, evaluator: str, dimension: str = "") -> Ratings:
         return RATINGS
     if evaluator in MATCHINGS or evaluator in {PREFIX + name for name in JUDGED}:
         return builtin_listing(evaluator).ratings
+    if (rubric := evaluator.partition(".")[0]) in rubric_names():
+        name = ".".join(filter(None, (evaluator, dimension)))
+        return next((each.ratings for each in rubric_criteria(rubric) if each.name == name), {})
     document: JsonMap | None = ctx.store.definitions.document(evaluator)
     if document is None:
         definitions = filter(None, map(_definition, definition_files(definition_folders(ctx))))
@@ -336,6 +342,12 @@ def _human_label(row: LabelRow) -> HumanLabel:
         note=row["note"],
         at=row["at"],
     )
+
+
+def _as_scored(evaluator: str, dimension: str) -> tuple[str, str]:
+    """An evaluator and a dimension as scores have them: each aspect of a rubric has a name of its own."""
+    is_aspect = bool(dimension) and evaluator in rubric_names()
+    return (f"{evaluator}.{dimension}", "") if is_aspect else (evaluator, dimension)
 
 
 def _key(row: ScoreRow | LabelRow) -> Key:

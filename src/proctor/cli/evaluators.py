@@ -17,6 +17,7 @@ from proctor.api.evaluators import (
     mock_judge_of,
     try_evaluator,
 )
+from proctor.api.reliability import Reliability, measure_reliability
 from proctor.api.runs import flags as flags_of_job
 from proctor.cli import output
 from proctor.cli.evaluate import Texts, execute, print_estimate
@@ -260,6 +261,41 @@ def calibrate(
 
 
 @evaluators_app.command()
+def agreement(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Evaluator.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV: session, target, label, value, who, dimension (default: the labels of the store)."
+        ),
+    ] = None,
+    judge: Annotated[Texts, typer.Option(help="Judge model, as provider/model. Repeatable.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Measure agreement of several judges and people, by dimension: kappa, alpha, and where they differ.
+
+    The judges rate what people labeled. Each person is a rater of their own; nothing is stored.
+
+    Example:  proctor evaluators agreement CBT_adherence --labels codes.csv --judge openai/gpt-4.1
+    """
+    with terminal_context(context.obj) as ctx:
+        result = measure_reliability(ctx, name, judges=judge or (), labels=labels)
+    if as_json:
+        print_json(result.document())
+    else:
+        for dimension, found in result.dimensions.items():
+            _print_reliability(f"{result.evaluator.name} {dimension}".strip(), found)
+    if result.errors:
+        failed = count(len(result.errors), "judgment")
+        print_note(f"note: {failed} failed and are left out: {printable(result.errors[0], width=200)}")
+    if result.cost_usd is not None:
+        print_note(f"cost: {money(result.cost_usd)}")
+    note_mock_judge(result.evaluator)
+    return output.SOME_DID_NOT if result.errors else output.SUCCEEDED
+
+
+@evaluators_app.command()
 @takes_options("settings", setting_options(flags_of_job("evaluation")))
 def pairwise(
     context: typer.Context,
@@ -428,6 +464,37 @@ def _print_calibration(title: str, calibration: Calibration) -> None:
         for human in calibration.words
     ]
     print_table(("", *calibration.words), cells)
+
+
+MOST_DISAGREEMENTS = 10
+"""Targets on which raters differ that are printed; JSON has all."""
+
+
+def _print_reliability(title: str, found: Reliability) -> None:
+    raters = f"{count(len(found.people), 'person', 'people')}, {count(len(found.judges), 'judge')}"
+    print(f"{printable(title)}: {count(found.targets, 'target')} with two ratings or more; {raters}")
+    alphas = {"all": found.alpha, "people": found.people_alpha, "judges": found.judges_alpha}
+    scale = ", ordinal" if found.weighted else ""
+    rows = [(f"alpha{scale}, {name}", *_estimate_cells(each)) for name, each in alphas.items()]
+    print_table(("", "VALUE", "95% CI"), rows)
+    print()
+    weighted = "WEIGHTED KAPPA" if found.weighted else "KAPPA"
+    pairs = [
+        (pair.first, pair.second, f"{pair.same} of {pair.targets}", *_estimate_cells(pair.kappa))
+        for pair in found.pairs
+    ]
+    print_table(("RATER", "RATER", "SAME", weighted, "95% CI"), pairs)
+    if shown := found.disagreements[:MOST_DISAGREEMENTS]:
+        print(f"\nRated differently, the furthest apart first ({len(shown)} of {len(found.disagreements)}):")
+        names = [*found.people, *found.judges]
+        cells = [
+            (each.session, each.target or "session", *(each.ratings.get(who, "·") for who in names))
+            for each in shown
+        ]
+        print_table(("SESSION", "TARGET", *names), cells)
+    if found.off_scale:
+        print_note(f"note: {count(found.off_scale, 'rating')} not on the scale left out")
+    print()
 
 
 def _rate_cells(rate: Rate) -> tuple[str, str]:

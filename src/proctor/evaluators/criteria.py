@@ -66,6 +66,17 @@ class Criterion:
         return digest_of([*parts, list(self.labels), self.sees_profile, *more])[:16]
 
     @property
+    def ratings(self) -> Mapping[str, float | None]:
+        """The labels of its scale, lowest first, with their values; None: categorical. Empty: a count."""
+        match self.scale:
+            case "binary":
+                return {"no": 0.0, "yes": 1.0}
+            case "scalar":
+                return {str(value): float(value) for value in range(self.low, self.high + 1)}
+            case _:
+                return dict.fromkeys(self.labels)
+
+    @property
     def fields(self) -> Mapping[str, AnswerField]:
         """The fields of the judge's answer."""
         verdict = {
@@ -200,6 +211,11 @@ class RubricEvaluator:
         """Changes with the criteria."""
         return digest_of([criterion.digest for criterion in self.criteria])[:16]
 
+    @property
+    def aspects(self) -> Mapping[str, Criterion]:
+        """The criteria by the names of their aspects; a rubric without aspects has one, called ``."""
+        return {each.name.removeprefix(self.name).removeprefix("."): each for each in self.criteria}
+
     async def judge(self, evidence: Evidence) -> Sequence[Score]:
         """The scores of all criteria, with the digests that simulations give them."""
         parts = [CriterionEvaluator(criterion=each, judge_model=self.judge_model) for each in self.criteria]
@@ -209,9 +225,19 @@ class RubricEvaluator:
 def _lines(evidence: Evidence) -> list[Message]:
     """The messages of the two sides, by the names of the sides."""
     known = SIDES.values()
+    # A session in a file may have only the prompts and answers of its turns.
+    messages = evidence.messages or [
+        message
+        for trace in evidence.traces
+        for message in (
+            Message(role="user", content=trace.prompt),
+            Message(role="assistant", content=trace.answer),
+        )
+        if message.content
+    ]
     return [
         message if message.name in known else replace(message, name=SIDES[message.role])
-        for message in evidence.messages
+        for message in messages
         if message.role in SIDES
     ]
 

@@ -7,7 +7,7 @@ unit are alike. Below 20 units there is a value but no interval.
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ FEWEST_UNITS, FEWEST_LOPSIDED, LOPSIDED = 20, 50, 0.8
 """Units that an interval needs; units it needs where one label has more than this share."""
 MOST_BLOCKS = 400
 """Units beyond this number are left out in blocks."""
+MOST_CATEGORIES = 100
 NEAR_ONE = 1 - 1e-9
 KAPPA, ALPHA, SPEARMAN = "Cohen's kappa", "Krippendorff's alpha", "Spearman's rank correlation"
 
@@ -142,6 +143,21 @@ def alpha(
     )
 
 
+def order_of_numbers(words: Iterable[str]) -> list[str]:
+    """The order of categories that are whole numbers, with those between that nobody gave; else empty.
+
+    >>> order_of_numbers(["4", "1", "2"]), order_of_numbers(["1", "2.5"]), order_of_numbers(["1", "yes"])
+    (['1', '2', '3', '4'], [], [])
+    """
+    try:
+        numbers = [int(word) for word in words]
+    except ValueError:
+        return []
+    # A range of thousands is a measurement, no scale of categories.
+    wide = not numbers or max(numbers) - min(numbers) > MOST_CATEGORIES
+    return [] if wide else [str(number) for number in range(min(numbers), max(numbers) + 1)]
+
+
 def rank_correlation(
     first: Sequence[float],
     second: Sequence[float],
@@ -182,9 +198,10 @@ def _numeric(value: Hashable) -> float:
 
 def _weight(a: Hashable, b: Hashable, places: dict[Hashable, int], *, is_ordered: bool) -> float:
     """How far two labels agree: 1 where they are equal."""
-    if not is_ordered:
+    if not is_ordered or a not in places or b not in places:
+        # What is not on the scale is nowhere in its order.
         return float(a == b)
-    return 1 - float((places.get(a, -1) - places.get(b, -1)) ** 2) / (len(places) - 1) ** 2
+    return 1 - float((places[a] - places[b]) ** 2) / (len(places) - 1) ** 2
 
 
 def _kappa(table: "FloatArray", weights: "FloatArray") -> float | None:

@@ -1,12 +1,12 @@
 """How well a judge agrees with people: agreement, bias and noise, on targets that both have scored."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from proctor.stats.agreement import Metric, alpha, kappa, rank_correlation
+from proctor.stats.agreement import Metric, alpha, kappa, order_of_numbers, rank_correlation
 from proctor.stats.intervals import Estimate, Rate, mean, of_tasks
 
 if TYPE_CHECKING:
@@ -111,12 +111,19 @@ Scale = tuple[float, float]
 def calibrate(
     judged: Sequence[JudgedTargetPair], *, order: Sequence[str] = (), scale: Scale | None = None
 ) -> Calibration:
-    """Compare a judge with people. `order` are the labels of an ordinal scale, lowest first."""
+    """Compare a judge with people. `order` are the labels of an ordinal scale, lowest first; without one,
+    ratings that are whole numbers have theirs."""
     rated = [(target, consensus_of(target)) for target in judged if target.human and target.machine]
     labeled = [(target, human) for target, human in rated if human is not None]
+    opinions = [each for target, _ in rated for each in (*target.human.values(), *target.machine)]
+    if not any(opinion.label for opinion in opinions):
+        order = order or order_of_numbers(opinion.word for opinion in opinions)
     places = {label: number for number, label in enumerate(order)}
-    humans, machines = [human.word for _, human in labeled], [target.machine[0].word for target, _ in labeled]
-    sessions = [target.session for target, _ in labeled]
+    # Values on which people differ have a mean, which is no category.
+    categories = [(target, category) for target, _ in labeled if (category := _category(target))]
+    humans = [category for _, category in categories]
+    machines = [target.machine[0].word for target, _ in categories]
+    sessions, units = ([target.session for target, _ in each] for each in (labeled, categories))
     ordinal = len(order) > 2
     metric: Metric = "ordinal" if ordinal else "nominal"
     lo, hi = scale or (None, None)
@@ -132,12 +139,12 @@ def calibrate(
         things=len(labeled),
         sessions=len(set(sessions)),
         people=len({who for target, _ in labeled for who in target.human}),
-        agreement=_rate([a == b for a, b in zip(humans, machines, strict=True)], sessions),
-        kappa=kappa(humans, machines, order=order, unit=sessions),
+        agreement=_rate([a == b for a, b in zip(humans, machines, strict=True)], units),
+        kappa=kappa(humans, machines, order=order, unit=units),
         weighted=ordinal,
         # Of tied targets too: to leave out disagreement would make agreement of it.
         alpha=alpha(
-            [[*_people(target, places), _rating(target.machine[0], places)] for target, _ in rated],
+            [[*_people(target, places), *_ratings([target.machine[0]], places)] for target, _ in rated],
             metric,
             cluster=[target.session for target, _ in rated],
         ),
@@ -161,23 +168,33 @@ def calibrate(
         mean=_judge_mean([target for target, _ in labeled], lo, hi),
         noise_variance=noise,
         noise_share=share,
+        remarks=_remarks_on_means(len(labeled) - len(categories)),
     )
     return _remarked(calibration)
 
 
 def consensus_of(target: JudgedTargetPair) -> LabelValue | None:
-    """The label of a target: of an adjudication, or the most frequent one; None: a tie."""
-    deciding = [each for who, each in target.human.items() if who.strip().casefold() in ADJUDICATORS]
-    opinions = deciding or list(target.human.values())
-    label = ""
+    """The label of a target: of an adjudication, or the most frequent one; None: a tie. Values without
+    labels are averaged."""
+    opinions, label = _deciding(target), ""
     if any(opinion.label for opinion in opinions):
-        counts = Counter(opinion.word for opinion in opinions).most_common(2)
-        if len(counts) > 1 and counts[0][1] == counts[1][1]:
+        label = _category(target)
+        if not label:
             return None
-        label = counts[0][0]
         opinions = [opinion for opinion in opinions if opinion.word == label]
     values = [opinion.value for opinion in opinions if opinion.value is not None]
     return LabelValue(label=label, value=fmean(values) if values else None)
+
+
+def _deciding(target: JudgedTargetPair) -> list[LabelValue]:
+    deciding = [each for who, each in target.human.items() if who.strip().casefold() in ADJUDICATORS]
+    return deciding or list(target.human.values())
+
+
+def _category(target: JudgedTargetPair) -> str:
+    """What most people said of a target; empty: a tie."""
+    counts = Counter(opinion.word for opinion in _deciding(target)).most_common(2)
+    return "" if len(counts) > 1 and counts[0][1] == counts[1][1] else counts[0][0]
 
 
 def _rate(same: Sequence[bool], sessions: Sequence[str]) -> Rate:
@@ -214,12 +231,14 @@ def mean_of_targets(
 
 
 def _people(target: JudgedTargetPair, places: Mapping[str, int]) -> list[str | int]:
-    return [_rating(opinion, places) for opinion in target.human.values()]
+    return _ratings(target.human.values(), places)
 
 
-def _rating(opinion: LabelValue, places: Mapping[str, int]) -> str | int:
-    """An ordinal label as its place; others as they are."""
-    return places.get(opinion.word, -1) if len(places) > 2 else opinion.word
+def _ratings(opinions: Iterable[LabelValue], places: Mapping[str, int]) -> list[str | int]:
+    """Ordinal labels as their places, without those that are not on the scale; others as they are."""
+    if len(places) > 2:
+        return [places[opinion.word] for opinion in opinions if opinion.word in places]
+    return [opinion.word for opinion in opinions]
 
 
 def _leanings(labeled: Sequence[tuple[JudgedTargetPair, LabelValue]]) -> list[Bias]:
@@ -270,8 +289,15 @@ def _judge_mean(targets: Sequence[JudgedTargetPair], lo: float | None, hi: float
     return mean_of_targets([value for value, _ in values], [session for _, session in values], lo=lo, hi=hi)
 
 
+def _remarks_on_means(targets: int) -> list[str]:
+    if not targets:
+        return []
+    number = "1 target has" if targets == 1 else f"{targets} targets have"
+    return [f"{number} several values by people: their mean counts for the bias, and is no category."]
+
+
 def _remarked(calibration: Calibration) -> Calibration:
-    remarks: list[str] = []
+    remarks = list(calibration.remarks)
     if calibration.things < FEW:
         remarks.append(
             f"{calibration.things} labeled targets are too few to tell a good judge from a poor one: "
