@@ -79,15 +79,26 @@ class FolderAnalysis:
 
 
 def analyze_folder(
-    folder: Path, *, report: bool = False, metric: str = "", by: str = "", against: str = ""
+    folder: Path,
+    *,
+    report: bool = False,
+    metric: str = "",
+    by: str = "",
+    against: str = "",
+    codes: Path | None = None,
 ) -> FolderAnalysis:
     """Analyze the folder of an experiment or a simulation; the files are written to its folder `analysis`.
 
     `report`: also write a report; `metric`: only this one; `by`, `against`: the factor of dialogues whose
-    effect is estimated, and its baseline level.
+    effect is estimated, and its baseline level; `codes`: a CSV file with people's values of the `manual`
+    metrics of an experiment, which are kept in its folder and enter this analysis and all later ones.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}\nGive the folder of an experiment or a simulation.")
+    if codes is not None:
+        from proctor.jobs.scenario.codes import add_codes
+
+        add_codes(folder, codes)
     for patterns, analysis in _ANALYSES.values():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return analysis(folder, report, metric, by, against)

@@ -97,6 +97,10 @@ def analyze(
         ),
     ] = "",
     against: Annotated[str, typer.Option("--against", help="Dialogues: baseline level of --by.")] = "",
+    codes: Annotated[
+        Path | None,
+        typer.Option(help="Experiments: CSV with human codes of manual metrics: run_id, metric, value, who."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Analyze the runs in DIR: statistics, comparisons, effects and patterns, written to DIR/analysis.
@@ -104,7 +108,7 @@ def analyze(
     Example:  proctor analyze experiments/my-experiment --report
     """
     with Working("analyzing"):
-        analysis = analyze_folder(folder, report=report, metric=metric, by=by, against=against)
+        analysis = analyze_folder(folder, report=report, metric=metric, by=by, against=against, codes=codes)
     print_skipped(analysis.skipped)
     if as_json:
         print_json(analysis.document)

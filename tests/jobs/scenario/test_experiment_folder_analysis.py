@@ -276,3 +276,48 @@ def test_more_than_twelve_variations_are_compared_with_the_first(tmp_path: Path)
     shutil.rmtree(tmp_path / "runs" / "var-013-run-001")
     shutil.rmtree(tmp_path / "runs" / "var-013-run-002")
     assert len(BatchAnalyzer(tmp_path).compare_pairs("trust")) == 66
+
+
+def test_human_codes_of_a_manual_metric_enter_the_analysis_without_a_new_run(
+    tmp_path: Path, proctor: Any
+) -> None:
+    rules = {
+        "warmth": {"method": "manual", "range": [1, 5]},
+        "ended_well": {"method": "manual", "type": "boolean"},
+    }
+    for variation in (1, 2):
+        for repeat in (1, 2, 3):
+            run(tmp_path, variation, repeat, 1, metrics={"final_metrics": {}, "metrics_definitions": rules})
+    write(tmp_path / "batch-state.json", {"experiment_name": "fees"})
+    rows = [
+        f"var-00{variation}-run-00{repeat},warmth,{variation + off},{who}"
+        for variation in (1, 2)
+        for repeat in (1, 2, 3)
+        for who, off in (("ana", 0), ("ben", 1))
+    ]
+    truths = ["var-001-run-001,ended_well,yes,ana", "var-001-run-001,ended_well,no,ben"]
+    table = tmp_path / "codes.csv"
+    table.write_text(
+        "\n".join(["run_id,metric,value,who", *rows, *truths, "var-001-run-002,ended_well,yes,ana"])
+    )
+
+    done = proctor("analyze", str(tmp_path), "--codes", str(table), "--json")
+    assert done.returncode == 0, done.stderr
+    study = read_study(tmp_path)
+    assert [each.metrics.get("warmth") for each in study.runs] == [1.5] * 3 + [2.5] * 3
+    assert study.scales["warmth"] == (1, 5)
+    assert [each.metrics.get("ended_well") for each in study.runs[:3]] == [None, 1, None]
+
+    table.write_text("run_id,metric,value,who\nvar-001-run-001,warmth,4,ana\n")
+    proctor("analyze", str(tmp_path), "--codes", str(table))
+    assert read_study(tmp_path).runs[0].metrics["warmth"] == 3
+
+    bad = ["var-009-run-001,warmth,1,a", "var-001-run-001,trust,1,a", "var-001-run-001,warmth,6,a"]
+    table.write_text("\n".join(["run_id,metric,value,who", *bad, "../runs,warmth,1,a"]))
+    refused = proctor("analyze", str(tmp_path), "--codes", str(table))
+    assert refused.returncode == 2
+    assert "codes.csv:2: there is no run `var-009-run-001`" in refused.stderr
+    assert "codes.csv:3: `trust` is no manual metric; there are: warmth, ended_well" in refused.stderr
+    assert "codes.csv:4: 6 is out of the range of `warmth`" in refused.stderr
+    assert "codes.csv:5: there is no run `../runs`" in refused.stderr
+    assert read_study(tmp_path).runs[0].metrics["warmth"] == 3

@@ -12,7 +12,7 @@ Statistics of metrics cover the completed runs; the number of the others is alwa
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from proctor.errors import UsageError
 from proctor.export.tables import write_csv
 from proctor.formatting import chance, elapsed, figure, interval, limits_text, percent, usd
+from proctor.jobs.scenario.codes import coded_values
 from proctor.jobs.scenario.experiment import slug_of
 from proctor.json_values import JsonMap, as_datetime, as_list, as_map, as_number, as_text, maps_in
 from proctor.scenario.run_files import OF_VARIABLES
@@ -50,6 +51,8 @@ def read_study(folder: Path) -> Study:
     paths = sorted(path for path in (folder / "runs").glob("var-*") if path.is_dir())
     damaged: list[str] = []
     runs = [run for path in paths if (run := _run(path, reasons, damaged, rule)) is not None]
+    codes = coded_values(folder)
+    runs = [_with_codes(run, codes.get(run.run_id, {})) for run in runs]
     variations = maps_in(state, "variations")
     numbered = {_id_of(one, position): one for position, one in enumerate(variations, 1)}
     present = {run.variation_id for run in runs}
@@ -72,6 +75,13 @@ def read_study(folder: Path) -> Study:
         stand_ins=tuple(map(str, as_list(summary, "stand_ins"))),
         description=str(summary.get("description") or ""),
     )
+
+
+def _with_codes(run: RunData, codes: Mapping[str, float | str]) -> RunData:
+    """A run with what people coded of it."""
+    words = {name: value for name, value in codes.items() if isinstance(value, str)}
+    numbers = {name: value for name, value in codes.items() if not isinstance(value, str)}
+    return replace(run, metrics={**run.metrics, **numbers}, labels={**run.labels, **words})
 
 
 def exclusions_text(excluded: Mapping[str, str], *, analyzed: int) -> str:
