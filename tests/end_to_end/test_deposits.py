@@ -5,11 +5,13 @@ import csv
 import hashlib
 import io
 import json
+import tracemalloc
 import zipfile
 
 import pytest
 from harbours import VARIED, reply, write_config, write_harbour
 
+from proctor.export.deposit import unpack_deposit
 from proctor.testing.model_server import ModelServer
 
 
@@ -81,6 +83,52 @@ async def test_a_changed_deposit_is_rejected(study) -> None:
 
     assert (done.returncode, "was changed: data/more.csv" in done.stderr) == (2, True)
     assert not (study.folder / "elsewhere").exists()
+
+
+def archive(file, entries):
+    """An archive with right checksums, whatever its entries are called."""
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in entries)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in [*entries, ("checksums.sha256", sums.encode())]:
+            made.writestr(name, content)
+
+
+ENVIRONMENT = ("environment.json", b'{"runId": "run"}')
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [ENVIRONMENT, ("../outside", b"")],
+        [ENVIRONMENT, ("/outside", b"")],
+        [ENVIRONMENT, ("..\\outside", b"")],
+        [ENVIRONMENT, ("../outside/", b"")],
+        [ENVIRONMENT, ("data/a.csv", b"1"), ("./data/a.csv", b"2")],
+        [ENVIRONMENT, ENVIRONMENT],
+        [("data/a.csv", b"1")],
+        [("environment.json", b"no JSON")],
+    ],
+)
+def test_an_archive_that_is_no_deposit_is_rejected_whole(proctor, entries):
+    archive(proctor.folder / "study.zip", entries)
+
+    done = proctor("import", "deposit", "study.zip", "--out", "elsewhere")
+
+    assert (done.returncode, "study.zip" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    assert not (proctor.folder / "elsewhere").exists() and not (proctor.folder / "outside").exists()
+
+
+def test_the_memory_does_not_depend_on_what_an_archive_holds(tmp_path):
+    archive(tmp_path / "study.zip", [ENVIRONMENT, ("data/a.csv", bytes(64 << 20))])
+
+    tracemalloc.start()
+    unpack_deposit(tmp_path / "study.zip", tmp_path / "elsewhere")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 8 << 20
+    assert (tmp_path / "elsewhere" / "data" / "a.csv").stat().st_size == 64 << 20
 
 
 async def test_an_experiment_is_replayed_without_its_models(study) -> None:

@@ -15,12 +15,14 @@ import re
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from inspect import getsource
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
 
 from proctor.errors import UsageError
 from proctor.export.tables import columns, export_tables
@@ -41,10 +43,12 @@ TABLES = (
     "scores",
     "labels",
 )
-CHECKSUMS, OUTPUT = "checksums.sha256", "output"
+CHECKSUMS, ENVIRONMENT, OUTPUT = "checksums.sha256", "environment.json", "output"
 MOST_LEVELS = 12
 """Distinct texts of a column that the codebook lists."""
 LARGEST_BYTES = 16 << 30
+LARGEST_TEXT = 64 << 20
+"""Of the files that are read as a whole: checksums and environment."""
 _UNITS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"tokens?$|Tokens"), "tokens"),
     (re.compile(r"Usd$|^price"), "US dollars"),
@@ -95,27 +99,44 @@ def unpack_deposit(file: Path, folder: Path) -> Deposit:
             names = [each.filename for each in archive.infolist() if not each.is_dir()]
             if sum(each.file_size for each in archive.infolist()) > LARGEST_BYTES:
                 raise UsageError(f"{file} is larger than {LARGEST_BYTES >> 30} GiB when unpacked")
-            if CHECKSUMS not in names or any(not _is_inside(name) for name in names):
+            known = {*names}
+            is_plain = len(known) == len(names) and all(map(_is_plain, archive.infolist()))
+            if not is_plain or not known >= {CHECKSUMS, ENVIRONMENT}:
                 raise UsageError(f"{file} is not a deposit of Proctor")
-            sums = _sums(archive.read(CHECKSUMS).decode("utf-8", "replace"))
-            wrong = sorted({*names} - {CHECKSUMS} ^ {*sums})
+            sums = _sums(_text(archive, CHECKSUMS))
+            wrong = sorted(known - {CHECKSUMS} ^ {*sums})
             wrong += [name for name in names if name in sums and _digest(archive, name) != sums[name]]
             if wrong:
                 raise UsageError(f"{file} is damaged or was changed: {', '.join(wrong[:5])}")
+            run_id = as_text(as_map(parse_json(_text(archive, ENVIRONMENT))), "runId")
             archive.extractall(folder)
-    except (OSError, zipfile.BadZipFile) as error:
+    # Encrypted files are `RuntimeError`.
+    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile) as error:
         raise UsageError(f"cannot read {file}: {error}") from error
-    run_id = as_text(as_map(parse_json((folder / "environment.json").read_text(encoding="utf-8"))), "runId")
     return Deposit(path=folder, files=len(names), run_id=run_id)
 
 
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and "\\" not in name
+def _is_plain(entry: zipfile.ZipInfo) -> bool:
+    """Whether an entry is written as `write_deposit` does: its name says one place in the folder."""
+    name, path = entry.filename, PurePosixPath(entry.filename)
+    is_inside = not path.is_absolute() and ".." not in path.parts and "\\" not in name
+    is_known = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    return is_inside and is_known and path.as_posix() == name.removesuffix("/")
+
+
+def _text(archive: zipfile.ZipFile, name: str) -> str:
+    """A file that is read as a whole."""
+    with archive.open(name) as content:
+        data = content.read(LARGEST_TEXT + 1)
+    if len(data) > LARGEST_TEXT:
+        raise UsageError(f"{name} is larger than {LARGEST_TEXT >> 20} MiB")
+    return data.decode("utf-8", "replace")
 
 
 def _digest(archive: zipfile.ZipFile, name: str) -> str:
-    return hashlib.sha256(archive.read(name)).hexdigest()
+    # Piece by piece: a small archive may hold a large file.
+    with archive.open(name) as content:
+        return hashlib.file_digest(cast("BinaryIO", content), "sha256").hexdigest()
 
 
 def _sums(text: str) -> dict[str, str]:
@@ -141,7 +162,7 @@ def _contents(
     yield "config/options.json", json.dumps(options, ensure_ascii=False, indent=2)
     for digest in sorted(read.resource_digests(run_id)):
         yield f"config/resources/{digest}.json", read.resource(run_id, digest) or ""
-    yield "environment.json", json.dumps(_environment(batch, version), indent=2)
+    yield ENVIRONMENT, json.dumps(_environment(batch, version), indent=2)
     output = Path(as_text(options, "outputDir") or as_text(options, "output"))
     if output.name and output.is_dir():
         for path in sorted(output.rglob("*")):
