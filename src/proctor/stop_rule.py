@@ -206,7 +206,7 @@ def _parsed(text: str) -> Iterator[tuple[str, object]]:
         if name == "scale":
             yield name, [_number(end) for end in value.split(":")]
         else:
-            yield name, _number(value)
+            yield name, value if name in ("by", "metric", "baseline") else _number(value)
 
 
 def _number(text: str) -> object:

@@ -324,6 +324,24 @@ def test_a_check_against_a_stored_run_has_the_exit_code_of_a_gate(proctor, model
     assert (standing["state"], standing["against"]) == (outcome, "base")
     assert document["successCount"] + document["failCount"] + document["errorCount"] <= TASKS
     assert "the baseline is what run base has stored" in proctor("batch", "plan.yaml", "--dry-run").stderr
+    assert proctor("watch", "early").returncode == proctor("resume", "early").returncode == code
+
+
+def test_a_check_outlives_its_baseline_run_and_none_begins_while_that_is_running(proctor):
+    write_plan(proctor.folder, {"width": 0.001}, ["slow-good"])
+    process = proctor.start("batch", "plan.yaml", "--run-id", "base")
+    eventually(while_running(process, lambda: finished_items(proctor) >= 1))
+    refused = run(proctor, {"check": 0.1, "baseline": "base"}, ["good"])
+    process.communicate()
+    assert (refused.returncode, "run base is still running" in refused.stderr) == (2, True)
+
+    assert run(proctor, {"check": 0.1, "baseline": "base"}, ["good"]).returncode == 0
+    assert proctor("delete", "base", "--yes").returncode == 0
+
+    for options in ((), ("--dry-run",)):
+        again = proctor("batch", "plan.yaml", "--resume", "early", *options)
+        assert again.returncode == 0, again.stderr
+    assert "\nscripted/good is not worse than base by 0.1.\n" in proctor("show", "early").stdout
 
 
 def test_a_check_compares_with_a_level_and_the_intervals_beside_it_are_of_first_runs(proctor):
@@ -345,6 +363,10 @@ def test_a_benchmark_has_options_for_a_race_and_a_check():
     against = BenchmarkOverrides(check_against="main", stop_when="check=0.05")
     assert against.stop_text == "check=0.05,baseline=main"
     assert read_stop_rule(against.stop_text) == StopRule(check=0.05, baseline="main")
+    # The beginning of a run's id may look like a number.
+    assert read_stop_rule(BenchmarkOverrides(check_against="20").stop_text) == StopRule(
+        check=0.1, baseline="20"
+    )
 
 
 # Error rates, in this process.

@@ -158,6 +158,8 @@ GOAL = {"decided": True}
         ({}, "names no goal: give `pick`, `check`, `decided: true`, `width` or `ranks`"),
         ({"decided": False}, "names no goal"),
         ({**GOAL, "scale": [1.0, 1.0]}, "has a `scale` whose ends are not in order"),
+        ({"pick": 0.1, "scale": [1.0, 1.0]}, "has a `scale` whose ends are not in order"),
+        ({"pick": 0.1, "metric": "metric:words"}, r"ends are unknown: add `scale: \[WORST, BEST\]`"),
         ({**GOAL, "scale": [2.0, 1.0]}, "has a `scale` whose ends are not in order"),
         ({**GOAL, "scale": [2.0]}, "at least 2 items"),
         ({**GOAL, "scale": [1.0, 2.0, 3.0]}, "at most 2 items"),

@@ -126,6 +126,48 @@ def test_a_rule_is_stored_with_its_run_and_the_same_whatever_one_observation_is(
         assert not is_same_rule(rule, other) and not is_same_rule(other, rule)
 
 
+def with_baseline(store: Store, items: list[Item], succeeded: list[Item]) -> None:
+    """The finished run `base`."""
+    row = {"runId": "base", "createdAt": "2026-03-01T12:00:00.000Z", "job": "coding", "status": "completed"}
+    store.create_batch(row, items)
+    writer = store.writer()
+    for item in items:
+        status = "success" if item in succeeded else "fail"
+        writer.change("batch_items", ("base", item.id), {"status": status, "reason": "completed"})
+    writer.close()
+
+
+@pytest.mark.parametrize("agents", [("amp",), ("amp", "codex")])
+def test_a_stored_baseline_is_read_task_by_task_and_agent_by_agent(store, agents):
+    earlier = [replace(item, agent=agent) for item in task_items("a", 40) for agent in ("amp", "codex")]
+    right = [item for item in earlier if item.agent == "amp" and item.prompt[-1] in "0369"]
+    with_baseline(store, earlier, right)
+    items = [replace(item, agent=agent) for item in task_items("b", 40) for agent in agents]
+
+    ordered, rule = arranged(items, StopRule(check=0.2, baseline="base"), 0, store.read)
+
+    known = {(item.agent, item.prompt): float(item in right) for item in earlier}
+    values = [known[item.agent, item.prompt] for item in ordered]
+    assert rule.stored == {"b": [(value, value) for value in values]}
+
+
+def test_repeats_of_a_single_task_are_checked_against_those_of_a_stored_run(store):
+    earlier = task_items("a", 1, 60)
+    with_baseline(store, earlier, earlier)
+    rule = StopRule(check=0.2, baseline="base")
+
+    assert arranged(task_items("b", 1, 60), rule, 0, store.read)[1].stored == {"b": [(1.0, 1.0)] * 60}
+    other = [replace(item, prompt="another task") for item in task_items("b", 1, 60)]
+    with pytest.raises(UsageError, match="has finished none of the tasks of this plan"):
+        arranged(other, rule, 0, store.read)
+
+
+def test_the_tasks_that_a_check_needs_are_those_of_its_confidence(store):
+    check_items(task_items("ab", 45), StopRule(check=0.1), store.read)
+    with pytest.raises(UsageError, match="needs at least 54 tasks to pass"):
+        check_items(task_items("ab", 45), StopRule(check=0.1, confidence=0.99), store.read)
+
+
 def test_tasks_are_in_the_random_order_of_a_seed_and_their_repeats_follow_by_number(store):
     items = task_items("ab", 7, 2)
     places = list(range(7))
@@ -215,6 +257,23 @@ def test_scores_are_averaged_on_their_scale_and_of_numbers_the_last_counts(store
 
     found = monitor.intervals()[ordered[0].model].value
     assert found == (value if value is None else pytest.approx(value))
+
+
+def test_a_race_by_a_number_of_which_less_is_better_names_the_level_with_less(store):
+    rule = StopRule(pick=0.1, metric="metric:words", scale=(100.0, 0.0))
+    ordered, monitor = started(store, task_items("ab", 30), rule)
+    writer = store.writer()
+    row = {"runId": "run", "job": "coding", "status": "running", "startedAt": ""}
+    for item in ordered:
+        recorder = Recorder(writer, item.id, {**row, "itemId": item.id}, lambda: NOW)
+        recorder.record(Metric(name="words", value={"a": 80.0, "b": 5.0}[item.model]))
+    writer.close()
+
+    for item in ordered:
+        end(store, monitor, item, session_id=item.id)
+
+    assert monitor.decisions()[0]["reason"].startswith("use b: it is at most 0.1 worse")
+    assert {level: interval.value for level, interval in monitor.intervals().items()} == {"a": 80.0, "b": 5.0}
 
 
 def test_what_is_decided_is_not_wanted_any_more(store):

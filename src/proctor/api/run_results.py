@@ -1,5 +1,6 @@
 """Results and charts of a run: computed beside the requests, cached until items finish."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -264,8 +265,13 @@ class ResultsOfRuns:
 def answer_of_run(ctx: RunContext, run_id: str) -> Sentence | None:
     """What to use, as the results of a run begin; None while it is executed, or compares nothing."""
     from proctor.results.loading import load_results
+    from proctor.results.stopping import StopMonitor, stored_rule
 
     batch = ctx.store.read.batch(run_id, ctx.now())
+    rule = stored_rule(ctx.store.read, batch["runId"])
+    if rule is not None and rule.is_adaptive and batch["status"] != RUNNING:
+        verdicts = _verdicts(StopMonitor(rule, ctx.store.read, batch["runId"]).document())
+        return replace(verdicts[0], text=" ".join(verdict.text for verdict in verdicts))
     choice = _choice(ctx, batch, lambda run: load_results(ctx.store.read, [run], ctx.now()))
     return _answer(choice) if choice else None
 
@@ -301,7 +307,8 @@ def _verdicts(state: StopState) -> list[Sentence]:
     tones: dict[str, Tone] = {"open": "open", "fail": "bad"}
     return [
         Sentence(
-            text=f"{decision['reason'][:1].upper()}{decision['reason'][1:]}.",
+            # Other reasons begin with the name of a level.
+            text=f"{re.sub('^use ', 'Use ', decision['reason'])}.",
             tone=tones.get(decision["outcome"], "good"),
         )
         for decision in state["decisions"]
@@ -326,18 +333,18 @@ class _Decisions:
         counts = self._item_counts.of(batch)
         total, finished = sum(counts.values()), finished_count(counts)
         rule = own = stored_rule(read, run_id)
-        if own is None or own.ranks is None:
+        if own is None or (own.ranks is None and not own.is_adaptive):
             by = _compared_factor(self._ctx, batch)
             rule = StopRule(by=by, ranks=1) if by else None
         if rule is None or not finished:
             return []
-        if own is not None and own.is_adaptive:
-            return _verdicts(StopFollower(own, read, run_id).document(total, finished))
         with self._lock:
             follower = self._followers.get(run_id)
             if not isinstance(follower, StopFollower):
                 follower = StopFollower(rule, read, run_id)
                 self._followers.put(run_id, follower)
+        if rule.is_adaptive:
+            return _verdicts(follower.document(total, finished))
         try:
             standing = follower.monitor(total, finished).standing()
         except ProctorError:

@@ -261,7 +261,8 @@ def preview(
         models.close_files()
         if models.recording:
             models.recording.close()
-    remarks = (*remarks, *_check_levels(plan, plan.stop_rule, ctx))
+    # An earlier run keeps what its rule found at its start, such as the results of a baseline run.
+    remarks = remarks if run_id else (*remarks, *_check_levels(plan, plan.stop_rule, ctx))
     extension = None
     # Started runs load none of this.
     from proctor.batch.extend import diff, importing

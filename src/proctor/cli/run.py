@@ -296,6 +296,11 @@ def exit_code(ending: BatchEnd, document: JsonMap) -> int:
         return output.CTRL_C
     if ending.status != "completed":
         return output.CUT_SHORT
+    return completed_code(document)
+
+
+def completed_code(document: JsonMap) -> int:
+    """The exit code of a completed run: that of its check, or whether its items succeeded."""
     if as_map(document, "stopWhen").get("mode") == "check":
         outcomes = {as_map(decision)["outcome"] for decision in as_list(document, "stopWhen", "decisions")}
         if "fail" in outcomes:

@@ -38,7 +38,7 @@ from proctor.cli.output import (
     printable,
     seconds,
 )
-from proctor.cli.run import has_failures, terminal_context
+from proctor.cli.run import completed_code, terminal_context
 from proctor.context import RunContext
 from proctor.errors import NotFound, UsageError
 from proctor.formatting import UNKNOWN, age, interval, percent, size
@@ -276,6 +276,7 @@ def _show_run(
     print("  ".join(parts))
     if not search and not statuses:
         _print_agents_and_models(ctx, run_id, is_running=status == RUNNING)
+        _print_answer(ctx, run_id, counts)
     if page.items:
         print()
         heads = ("ITEM", "STATUS", "REASON", "WHAT", "AGENT", "MODEL", "PROMPT", "ERROR")
@@ -306,10 +307,7 @@ def _print_failures(ctx: RunContext, run_id: str) -> None:
 
 
 def _print_agents_and_models(ctx: RunContext, run_id: str, *, is_running: bool) -> None:
-    """The success rate of each agent and model over tasks, if there are several, and which one to use."""
-    # Loads the figures of a run, which lists of runs do not need.
-    from proctor.api.run_results import answer_of_run
-
+    """The success rate of each agent and model over tasks, if there are several."""
     rates = rates_over_tasks(ctx.store.read, run_id, is_running=is_running)
     if len(rates) < 2:
         return
@@ -326,9 +324,14 @@ def _print_agents_and_models(ctx: RunContext, run_id: str, *, is_running: bool) 
     ]
     print()
     print_table(("MODEL", "DONE", "PASSED", "RATE", "95% CI", "COST"), rows, drop=("COST", "DONE"))
-    if sum(progress.items for progress, _ in rates) <= MOST_ANSWERED and (
-        answer := answer_of_run(ctx, run_id)
-    ):
+
+
+def _print_answer(ctx: RunContext, run_id: str, counts: Mapping[str, int]) -> None:
+    """Which model or agent to use, or what a race or a check has decided."""
+    # Loads the figures of a run, which lists of runs do not need.
+    from proctor.api.run_results import answer_of_run
+
+    if sum(counts.values()) <= MOST_ANSWERED and (answer := answer_of_run(ctx, run_id)):
         print(f"\n{printable(answer.text)}")
 
 
@@ -646,7 +649,7 @@ def watch(
         print_note(printable(line))
     if document["status"] != "completed":
         return output.CUT_SHORT
-    return output.SOME_DID_NOT if has_failures(document) else output.SUCCEEDED
+    return completed_code(document)
 
 
 async def _watch(ctx: RunContext, run_id: str, *, as_json: bool) -> None:

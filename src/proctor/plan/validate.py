@@ -266,7 +266,7 @@ class StopWhen(BaseModel):
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Default: 0.95.")
     scale: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="Ends of a score's scale. Default: [0, 1]."
+        None, description="Ends of a score's scale, the worst one first. Default: [0, 1]."
     )
 
     @model_validator(mode="after")
@@ -289,13 +289,19 @@ class StopWhen(BaseModel):
                 )
             if self.margin is not None:
                 raise ValueError("has a `margin`, which is the value of `check` or `pick`")
+            if self.metric.startswith(MEASURE) and self.scale is None:
+                raise ValueError(
+                    f"has the metric `{self.metric}`, whose ends are unknown: add `scale: [WORST, BEST]`"
+                )
             if self.pick is not None and self.baseline is not None:
                 raise ValueError("has a `baseline`, but `pick` compares all levels with each other")
 
         if self.metric not in METRICS and not self.metric.startswith((SCORE, MEASURE)):
             raise ValueError(f"has the metric `{self.metric}`, which is none of {METRICS_HELP}")
-        if self.scale is not None and not self.scale[0] < self.scale[1]:
-            raise ValueError("has a `scale` whose ends are not in order")
+        if self.scale is not None:
+            low, high = self.scale
+            if low == high or (is_watching and low > high):
+                raise ValueError("has a `scale` whose ends are not in order")
         return self
 
 

@@ -25,9 +25,11 @@ class Scale:
 
     @classmethod
     def of(cls, rule: StopRule) -> "Scale":
-        """That of a rule's metric; the scale of a score is what the rule says."""
-        better = "lower" if find_metric(rule.metric).better == "lower" else "higher"
-        return cls(0.0, 1.0, better) if rule.metric in METRICS else cls(*rule.scale, better)
+        """That of a rule's metric; the scale of a score is what the rule says, the worst end first."""
+        if rule.metric in METRICS:
+            return cls(0.0, 1.0, "lower" if find_metric(rule.metric).better == "lower" else "higher")
+        low, high = sorted(rule.scale)
+        return cls(low, high, "higher" if rule.scale[0] == low else "lower")
 
     @property
     def worst(self) -> float:
@@ -97,7 +99,7 @@ def _scored(rule: StopRule, read: StoreReader, session: str | None) -> float | N
     values = _measured(rule.metric, read, session) if session else []
     if not values:
         return None
-    low, high = rule.scale
+    low, high = sorted(rule.scale)
     return min(high, max(low, sum(values) / len(values)))
 
 

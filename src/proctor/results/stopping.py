@@ -189,9 +189,10 @@ def _check_size(rule: StopRule, levels: Sequence[str], repeats: int) -> None:
     if rule.check is None:
         return
     candidates = len(levels) - (0 if rule.against else 1)
-    needed = check_needs(candidates, margin=rule.check, repeats=repeats)
+    alpha = 1 - rule.confidence
+    needed = check_needs(candidates, margin=rule.check, repeats=repeats, alpha=alpha)
     if tasks < needed:
-        margin = smallest_margin(candidates, tasks, repeats)
+        margin = smallest_margin(candidates, tasks, repeats, alpha=alpha)
         fitting = "" if margin is None else f", or choose a margin of at least {margin:g}"
         where = f" in common with run {rule.against}" if rule.against else ""
         raise UsageError(
@@ -208,20 +209,20 @@ def _common_tasks(rule: StopRule) -> int:
 
 def _forecast(rule: StopRule, levels: Sequence[str], repeats: int) -> list[str]:
     """What the rule needs at most, what it is expected to need, and what fits the plan."""
-    tasks, count = _common_tasks(rule), len(levels)
+    tasks, count, alpha = _common_tasks(rule), len(levels), 1 - rule.confidence
     if rule.pick is not None:
         tolerance = rule.pick
         gaps = ", ".join(
-            f"{race_expects(count, gap, tolerance=tolerance)} if it is {gap:.2g} worse"
+            f"{race_expects(count, gap, tolerance=tolerance, alpha=alpha)} if it is {gap:.2g} worse"
             for gap in (tolerance, 2 * tolerance, 3 * tolerance)
         )
-        most = plural(race_needs(count, tolerance=tolerance), rule.unit)
+        most = plural(race_needs(count, tolerance=tolerance, alpha=alpha), rule.unit)
         sentences = [
             f"a race with tolerance {tolerance:g} needs at most {most} for each {rule.by}; "
             f"one leaves after about {gaps}"
         ]
         # Rounded up: the tolerance that is suggested has to be enough.
-        fitting = math.ceil(100 * smallest_tolerance(count, tasks, repeats)) / 100
+        fitting = math.ceil(100 * smallest_tolerance(count, tasks, repeats, alpha=alpha)) / 100
         if fitting > tolerance:
             sentences.append(
                 f"{plural(tasks, rule.unit)} may leave it open: a tolerance of {fitting:g} would end it"
@@ -229,7 +230,7 @@ def _forecast(rule: StopRule, levels: Sequence[str], repeats: int) -> list[str]:
         return sentences
     assert rule.check is not None
     candidates = count - (0 if rule.against else 1)
-    fewest = check_needs(candidates, margin=rule.check, repeats=repeats)
+    fewest = check_needs(candidates, margin=rule.check, repeats=repeats, alpha=alpha)
     expected = max(fewest, check_expects(margin=rule.check))
     sentences = [
         f"a check with margin {rule.check:g} of a candidate that is as good passes after {fewest} to about "
