@@ -22,7 +22,7 @@ from importlib import metadata
 from inspect import getsource
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import cast
 
 from proctor.errors import UsageError
 from proctor.export.tables import columns, export_tables
@@ -136,7 +136,7 @@ def _text(archive: zipfile.ZipFile, name: str) -> str:
 def _digest(archive: zipfile.ZipFile, name: str) -> str:
     # Piece by piece: a small archive may hold a large file.
     with archive.open(name) as content:
-        return hashlib.file_digest(cast("BinaryIO", content), "sha256").hexdigest()
+        return hashlib.file_digest(cast("io.BufferedReader", content), "sha256").hexdigest()
 
 
 def _sums(text: str) -> dict[str, str]:
