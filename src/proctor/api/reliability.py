@@ -30,7 +30,8 @@ __all__ = ["RaterPair", "Reliability", "ReliabilityResult", "measure_reliability
 class ReliabilityResult:
     """Agreement of judges and people, by dimension."""
 
-    evaluator: Evaluator
+    evaluators: Sequence[Evaluator]
+    """The evaluator, once with each judge."""
     dimensions: Mapping[str, Reliability]
     """By dimension; empty: the evaluator has none."""
     errors: Sequence[str]
@@ -40,7 +41,7 @@ class ReliabilityResult:
     def document(self) -> JsonObject:
         """The result as JSON."""
         return {
-            "evaluator": self.evaluator.name,
+            "evaluator": self.evaluators[0].name,
             "errors": len(self.errors),
             "costUsd": self.cost_usd,
             "dimensions": {name: _document(each) for name, each in self.dimensions.items()},
@@ -55,6 +56,7 @@ def measure_reliability(
     Nothing is stored. People keep their own ratings: no two of them are merged into one label.
     """
     results: dict[str, Sequence[list[Score] | AttemptError]] = {}
+    evaluators: list[Evaluator] = []
     for judge in judges or [""]:
         with EvaluatorWorkbench(ctx, judge=judge) as workbench:
             evaluator = workbench.evaluator(name)
@@ -67,6 +69,7 @@ def measure_reliability(
             if not results:
                 human = human_labels(ctx, evaluator, labels)
                 sessions = labeled_sessions(ctx.store, human)
+            evaluators.append(evaluator)
             results[called] = asyncio.run(workbench.judged(evaluator, list(sessions.values())))
     scores = {judge: scores_by_session(list(sessions), own) for judge, own in results.items()}
     dimensions: dict[str, Reliability] = {}
@@ -95,7 +98,7 @@ def measure_reliability(
     given = [score for each in every if not isinstance(each, AttemptError) for score in each]
     costs = [score.cost_usd for score in given if score.cost_usd is not None]
     return ReliabilityResult(
-        evaluator=evaluator,
+        evaluators=evaluators,
         dimensions=dimensions,
         errors=[
             *(str(each) for each in every if isinstance(each, AttemptError)),

@@ -251,13 +251,7 @@ def calibrate(
     remarks = dict.fromkeys(remark for each in result.dimensions.values() for remark in each.remarks)
     for remark in (*result.remarks, *remarks):
         print_note(f"note: {printable(remark)}")
-    if result.errors:
-        failed = count(len(result.errors), "judgment")
-        print_note(f"note: {failed} failed and are left out: {printable(result.errors[0], width=200)}")
-    if result.cost_usd is not None:
-        print_note(f"cost: {money(result.cost_usd)}")
-    note_mock_judge(result.evaluator)
-    return output.SOME_DID_NOT if result.errors else output.SUCCEEDED
+    return _print_judging(result.errors, result.cost_usd, [result.evaluator])
 
 
 @evaluators_app.command()
@@ -285,14 +279,8 @@ def agreement(
         print_json(result.document())
     else:
         for dimension, found in result.dimensions.items():
-            _print_reliability(f"{result.evaluator.name} {dimension}".strip(), found)
-    if result.errors:
-        failed = count(len(result.errors), "judgment")
-        print_note(f"note: {failed} failed and are left out: {printable(result.errors[0], width=200)}")
-    if result.cost_usd is not None:
-        print_note(f"cost: {money(result.cost_usd)}")
-    note_mock_judge(result.evaluator)
-    return output.SOME_DID_NOT if result.errors else output.SUCCEEDED
+            _print_reliability(f"{result.evaluators[0].name} {dimension}".strip(), found)
+    return _print_judging(result.errors, result.cost_usd, result.evaluators)
 
 
 @evaluators_app.command()
@@ -403,8 +391,9 @@ def _print_scores(evaluator: Evaluator, scores: Sequence[Score]) -> None:
         return
     for score in scores:
         about = " ".join(filter(None, (score.target or "session", score.dimension)))
-        value = "" if score.value is None else f" = {score.value:g}"
-        verdict = f"error {score.error_code}: {score.error}" if score.error else f"{score.label}{value}"
+        value = "" if score.value is None else f"{score.value:g}"
+        given = " = ".join(filter(None, (score.label, value)))
+        verdict = f"error {score.error_code}: {score.error}" if score.error else given
         print(f"{printable(about)}: {printable(verdict)}")
         if score.explanation:
             print(f"  {printable(score.explanation)}")
@@ -438,6 +427,18 @@ def note_mock_judge(evaluator: Evaluator) -> None:
     """Print a note when the judge is a mock."""
     if judge := mock_judge_of(evaluator):
         print_note(f"note: {printable(judge)} is a mock model; its scores say nothing about real judges")
+
+
+def _print_judging(errors: Sequence[str], cost_usd: float | None, evaluators: Sequence[Evaluator]) -> int:
+    """Print what judging cost and which judgments failed; the exit code."""
+    if errors:
+        failed = count(len(errors), "judgment")
+        print_note(f"note: {failed} failed and are left out: {printable(errors[0], width=200)}")
+    if cost_usd is not None:
+        print_note(f"cost: {money(cost_usd)}")
+    for evaluator in evaluators:
+        note_mock_judge(evaluator)
+    return output.SOME_DID_NOT if errors else output.SUCCEEDED
 
 
 def _print_calibration(title: str, calibration: Calibration) -> None:
@@ -483,7 +484,7 @@ def _print_reliability(title: str, found: Reliability) -> None:
         (pair.first, pair.second, f"{pair.same} of {pair.targets}", *_estimate_cells(pair.kappa))
         for pair in found.pairs
     ]
-    print_table(("RATER", "RATER", "SAME", weighted, "95% CI"), pairs)
+    print_table(("RATER", "WITH", "SAME", weighted, "95% CI"), pairs)
     if shown := found.disagreements[:MOST_DISAGREEMENTS]:
         print(f"\nRated differently, the furthest apart first ({len(shown)} of {len(found.disagreements)}):")
         names = [*found.people, *found.judges]
