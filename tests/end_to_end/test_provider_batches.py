@@ -13,12 +13,12 @@ from proctor.testing.model_server import failure, reply
 TASKS = [f"task {number}" for number in range(6)]
 # Of gpt-4o, $2.50 and $10 per million: 5 tokens read, 1,000 written.
 ALONE, HALF = 0.0100125, 0.00500625
-CLAUDE = "anthropic/claude-sonnet-4-5"
+CLAUDE, GEMINI = "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro"
 
 
 @pytest.fixture
 def desk(proctor, model_server):
-    for name in ("OPENAI", "ANTHROPIC"):
+    for name in ("OPENAI", "ANTHROPIC", "GEMINI"):
         known = {f"{name}_BASE_URL": model_server.url, f"{name}_API_KEY": "sk-loopback-0123456789"}
         proctor.environment |= known
     model_server.prices = (2.5, 10.0)
@@ -26,7 +26,7 @@ def desk(proctor, model_server):
     return proctor
 
 
-@pytest.fixture(params=["openai/gpt-4o", CLAUDE])
+@pytest.fixture(params=["openai/gpt-4o", CLAUDE, GEMINI])
 def model(request):
     """A model of each interface, at one price."""
     return request.param
@@ -42,7 +42,7 @@ def answer_to(body):
 def planned(desk, **settings):
     model = settings.pop("model", "openai/gpt-4o")
     entry = {"prompt": TASKS, "model": model, "settings": {"max_tokens": 1000}}
-    prices = {CLAUDE: {"input": 2.5, "output": 10.0}}
+    prices = {name: {"input": 2.5, "output": 10.0} for name in (CLAUDE, GEMINI)}
     plan = {"runId": "night", "service": "batch", "prices": prices, "matrix": [entry]}
     plan |= settings
     (desk.folder / "plan.yaml").write_text(json.dumps(plan))
@@ -176,7 +176,7 @@ def test_judges_are_one_batch_too(desk, model_server):
 
 
 def test_a_provider_without_batches_is_refused_before_anything_starts(desk):
-    refused = desk(*planned(desk, model="gemini/gemini-2.5-flash"))
+    refused = desk(*planned(desk, model="xai/grok-4"))
 
     assert refused.returncode == 2
-    assert "`service: batch`: gemini has no batches that Proctor can send" in refused.stderr
+    assert "`service: batch`: xai has no batches that Proctor can send" in refused.stderr

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from proctor.errors import NOT_SENT, ModelError
 from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, as_whole_number, json_object
 from proctor.model import Answer, Request
+from proctor.models import gemini
 from proctor.models.prices import BATCH_FACTOR, OUTPUT_LIMITS, Price
 from proctor.models.routes import RemoteRoute, encode, priced, sent_parameters
 
@@ -32,12 +33,10 @@ if TYPE_CHECKING:
     from proctor.models.providers import WireFormat
 
 BATCH = "batch"
-PROVIDERS = ("anthropic", "groq", "openai")
-"""Those whose batches can be sent."""
 COLLECT_SECONDS = 1.0
 """A batch is sent when no request has come for so long."""
-MOST_REQUESTS, MOST_BYTES = 50_000, 190_000_000
-"""The provider's limits: 50,000 requests, 200 MB."""
+MOST_REQUESTS = 50_000
+"""The provider's limit."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 30.0
 """Between two looks at a batch."""
 TRIES = 5
@@ -113,10 +112,18 @@ class Result(NamedTuple):
 class BatchInterface(ABC):
     """The batches of one provider over HTTP."""
 
+    most_bytes = 190_000_000
+    """Of the requests of a batch: the provider's limit is 200 MB."""
+
     def __init__(self, target: "CallTarget", proxy: str | None, session: "aiohttp.ClientSession") -> None:
         self.target = target
         self._proxy = proxy
         self._session = session
+        self._address, self._headers = target.endpoint.base_url, dict(target.headers)
+
+    def takes(self, body: JsonMap) -> bool:  # noqa: ARG002 (most take all that can be sent alone)
+        """Whether a request can be in a batch."""
+        return True
 
     @abstractmethod
     async def create(self, requests: Mapping[str, JsonMap], token: str, keep: Callable[[], None]) -> str:
@@ -181,7 +188,7 @@ class BatchInterface(ABC):
         from proctor.models.client import RetryableError, error_of
 
         endpoint = self.target.endpoint
-        headers = dict(self.target.headers)
+        headers = dict(self._headers)
         if body is None:
             headers.pop("Content-Type", None)
         error: ModelError | None = None
@@ -194,7 +201,7 @@ class BatchInterface(ABC):
             try:
                 async with self._session.request(
                     method,
-                    f"{endpoint.base_url}{path}",
+                    f"{self._address}{path}",
                     data=data,
                     headers=headers,
                     allow_redirects=False,
@@ -314,8 +321,79 @@ class AnthropicBatches(BatchInterface):
                 yield Result(name, 400 if is_wrong else 500, result.get("error"))
 
 
-INTERFACES: Mapping[str, type[BatchInterface]] = {"openai": OpenAiBatches, "anthropic": AnthropicBatches}
-"""By wire format."""
+class GeminiBatches(BatchInterface):
+    """`models/…:batchGenerateContent` of Gemini, with the requests in it."""
+
+    most_bytes = 15_000_000
+
+    def __init__(self, target: "CallTarget", proxy: str | None, session: "aiohttp.ClientSession") -> None:
+        super().__init__(target, proxy, session)
+        # Single calls use the interface of OpenAI, which has no batches of requests.
+        self._address = self._address.removesuffix("/openai")
+        self._headers = {"Content-Type": "application/json", "x-goog-api-key": target.endpoint.key}
+
+    def takes(self, body: JsonMap) -> bool:
+        return gemini.generate_content(body) is not None
+
+    async def create(self, requests: Mapping[str, JsonMap], token: str, keep: Callable[[], None]) -> str:
+        keep()
+        entries = [
+            {"request": gemini.generate_content(body), "metadata": {"key": name}}
+            for name, body in requests.items()
+        ]
+        asked = {"batch": {"displayName": token, "inputConfig": {"requests": {"requests": entries}}}}
+        path = f"/models/{self.target.endpoint.model}:batchGenerateContent"
+        created = await self.call_json("POST", path, body=asked, known_as=token)
+        return as_text(created, "name") or as_text(created, "id")
+
+    async def find(self, token: str, count: int) -> str:  # noqa: ARG002 (its name is enough)
+        listed = await self.call_json("GET", "/batches?pageSize=100")
+        batches = map(as_map, as_list(listed, "operations"))
+        known = (
+            as_text(each, "name") for each in batches if as_text(each, "metadata", "displayName") == token
+        )
+        return next(known, "")
+
+    async def state(self, batch: str) -> BatchState:
+        shown = await self.call_json("GET", f"/{batch}")
+        status = as_text(shown, "metadata", "state").rpartition("_")[2].lower()
+        reason = as_text(shown, "error", "message") or "no reason given"
+        return BatchState(
+            status=status,
+            is_ended=shown.get("done") is True or status in ("succeeded", "failed", "cancelled", "expired"),
+            results=(f"/{batch}",),
+            problem=reason if status == "failed" else "",
+        )
+
+    async def cancel(self, batch: str) -> None:
+        await self.call("POST", f"/{batch}:cancel")
+
+    async def entries(self, state: BatchState) -> list[JsonMap]:
+        """The answers, which are a part of the batch."""
+        shown = [await self.call_json("GET", path) for path in state.results]
+        held = [as_map(each, "response") or as_map(each, "metadata", "output") for each in shown]
+        return [as_map(each) for of in held for each in as_list(of, "inlinedResponses", "inlinedResponses")]
+
+    def results(self, entries: Iterable[JsonMap]) -> Iterator[Result]:
+        for entry in entries:
+            name = as_text(entry, "metadata", "key")
+            if error := as_map(entry, "error"):
+                is_wrong = error.get("code") in (INVALID_ARGUMENT, 400)
+                yield Result(name, 400 if is_wrong else 500, {"error": error})
+            else:
+                answer = gemini.completion(as_map(entry, "response"), self.target.endpoint.model)
+                yield Result(name, 200, answer)
+
+
+INVALID_ARGUMENT = 3
+"""In the status of a request at Google."""
+INTERFACES: Mapping[str, type[BatchInterface]] = {
+    "anthropic": AnthropicBatches,
+    "gemini": GeminiBatches,
+    "groq": OpenAiBatches,
+    "openai": OpenAiBatches,
+}
+"""By provider."""
 
 
 class ProviderBatches:
@@ -323,6 +401,7 @@ class ProviderBatches:
 
     def __init__(self, interface: BatchInterface, folder: Path) -> None:
         """`folder` keeps what was sent."""
+        self.takes = interface.takes
         self._interface = interface
         self._endpoint = interface.target.endpoint
         self._folder = folder
@@ -407,7 +486,7 @@ class ProviderBatches:
                 number = len(self._new)
                 await asyncio.sleep(COLLECT_SECONDS)
             size, count = 0, 0
-            while count < min(len(self._new), MOST_REQUESTS) and size < MOST_BYTES:
+            while count < min(len(self._new), MOST_REQUESTS) and size < self._interface.most_bytes:
                 size += len(encode(self._new[count].body))
                 count += 1
             some, self._new = self._new[:count], self._new[count:]
@@ -561,7 +640,10 @@ class BatchRoute(RemoteRoute):
         if missing := target.endpoint.missing_key:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
         body = self._wire.body(request, target.endpoint)
-        found = await self._opened().answer(digest_of_request(item_id, body), body, waited)
+        batches = self._opened()
+        if not batches.takes(body):
+            raise NotInBatch(f"{self.provider} takes no such request in a batch")
+        found = await batches.answer(digest_of_request(item_id, body), body, waited)
         try:
             if found.status != 200:
                 raise error_of(found.status, {}, found.body, target.endpoint)
@@ -592,7 +674,7 @@ class BatchRoute(RemoteRoute):
             folder = self._folder()
             if folder is None:
                 raise ModelError("batches are sent by runs alone", reason="bad_request")
-            interface = INTERFACES[self._target.endpoint.wire](self._target, proxy, session)
+            interface = INTERFACES[self.provider](self._target, proxy, session)
             self._batches = ProviderBatches(interface, folder)
         return self._batches
 

@@ -380,12 +380,12 @@ class ModelRouter:
         if not self._service:
             return RemoteRoute(*known)
         # Loaded here: few runs need it.
-        from proctor.models.provider_batches import PROVIDERS, BatchRoute
+        from proctor.models.provider_batches import INTERFACES, BatchRoute
 
-        if endpoint.provider not in PROVIDERS:
+        if endpoint.provider not in INTERFACES:
             raise UsageError(
                 f"`service: batch`: {endpoint.provider} has no batches that Proctor can send\n"
-                f"Remove `service`, or choose a model of {' or '.join(PROVIDERS)}."
+                f"Remove `service`, or choose a model of {' or '.join(INTERFACES)}."
             )
         return BatchRoute(*known, folder=lambda: self.batches_folder)
 

@@ -128,6 +128,8 @@ class ModelServer:
         app.router.add_get("/v1/batches/{batch}", self._batch)
         app.router.add_post("/v1/batches/{batch}/cancel", self._cancel_batch)
         app.router.add_post("/v1/messages/batches/{batch}/cancel", self._cancel_batch)
+        app.router.add_post("/v1/batches/{batch}:cancel", self._cancel_batch)
+        app.router.add_post("/v1/models/{model}:batchGenerateContent", self._create_content_batch)
         app.router.add_post("/v1/messages", self._answer)
         app.router.add_post("/v1/messages/batches", self._create_message_batch)
         app.router.add_get("/v1/messages/batches", self._list_batches)
@@ -235,6 +237,31 @@ class ModelServer:
         )
         return web.json_response(self._shown(self.batches[-1]))
 
+    async def _create_content_batch(self, request: web.Request) -> web.Response:
+        asked, model = (await request.json())["batch"], request.match_info["model"]
+        answers = list[dict[str, Any]]()
+        for entry in asked["inputConfig"]["requests"]["requests"][: self.batch_answers]:
+            body = {"model": model, **_as_completion(entry["request"])}
+            self.requests.append(body)
+            answer = self._next(body)
+            self._bill(model, answer, 0.5)
+            said: dict[str, Any] = {"error": {"code": 3 if answer.status == 400 else 13, "message": "no"}}
+            if answer.status == 200:
+                said = {"response": _generated(answer.body)}
+            answers.append({"metadata": entry["metadata"], **said})
+        name = f"batch-{len(self.batches)}"
+        self.batches.append(
+            {
+                "id": name,
+                "name": f"batches/{name}",
+                "metadata": {"displayName": asked["displayName"], "state": "BATCH_STATE_RUNNING"},
+                "done": True,
+                "response": {"inlinedResponses": {"inlinedResponses": answers}},
+                "ends": asyncio.get_running_loop().time() + self.batch_seconds,
+            }
+        )
+        return web.json_response(self._shown(self.batches[-1]))
+
     async def _message_results(self, request: web.Request) -> web.Response:
         return web.Response(body=self._files[request.match_info["batch"]])
 
@@ -249,13 +276,14 @@ class ModelServer:
         return web.json_response(self._shown(found[0]))
 
     async def _list_batches(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [self._shown(each) for each in self.batches]})
+        shown = [self._shown(each) for each in self.batches]
+        return web.json_response({"data": shown, "operations": shown})
 
     @staticmethod
     def _shown(batch: Mapping[str, Any]) -> dict[str, Any]:
         if asyncio.get_running_loop().time() >= batch["ends"]:
             return dict(batch)
-        shown = {name: batch[name] for name in ("id", "metadata", "request_counts") if name in batch}
+        shown = {name: batch[name] for name in ("id", "name", "metadata", "request_counts") if name in batch}
         return shown | {"status": "in_progress", "processing_status": "in_progress"}
 
     def _bill(self, model: str, answer: ServerReply, factor: float = 1.0) -> None:
@@ -297,6 +325,28 @@ def _message(completion: Mapping[str, Any]) -> dict[str, Any]:
         "stop_reason": {"length": "max_tokens"}.get(choice["finish_reason"], "end_turn"),
         "usage": {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]},
     }
+
+
+def _as_completion(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What Gemini's interface was asked, as a chat completion."""
+    said = [("user", each) for each in request["contents"]]
+    if "systemInstruction" in request:
+        said.insert(0, ("system", request["systemInstruction"]))
+    messages = [{"role": role, "content": each["parts"][0]["text"]} for role, each in said]
+    return {"messages": messages, "max_tokens": request["generationConfig"].get("maxOutputTokens")}
+
+
+def _generated(completion: Mapping[str, Any]) -> dict[str, Any]:
+    """A chat completion as Gemini's interface shows it."""
+    choice, usage = completion["choices"][0], completion["usage"]
+    content = {"role": "model", "parts": [{"text": choice["message"]["content"]}]}
+    end = {"length": "MAX_TOKENS"}.get(choice["finish_reason"], "STOP")
+    counts = {
+        "promptTokenCount": usage["prompt_tokens"],
+        "candidatesTokenCount": usage["completion_tokens"],
+        "totalTokenCount": usage["total_tokens"],
+    }
+    return {"candidates": [{"content": content, "finishReason": end}], "usageMetadata": counts}
 
 
 def _tool_call(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
