@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import get_args
 
 from proctor.formatting import plural
-from proctor.json_values import as_whole_number
+from proctor.json_values import JsonMap, as_map, as_whole_number
 from proctor.session import Event, Invalid, InvalidKind, Record, invalidity
 
 INVALID_KINDS: tuple[InvalidKind, ...] = get_args(InvalidKind)
@@ -70,6 +70,25 @@ def sum_served(sessions: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str,
             for name, calls in counts.items():
                 known[name] = known.get(name, 0) + calls
     return served
+
+
+def served_of(document: JsonMap) -> dict[str, dict[str, int]]:
+    """By requested model, the calls that each model answered, of a session or run."""
+    return {
+        model: {name: as_whole_number(calls, name) for name in as_map(calls)}
+        for model, calls in as_map(document, "served_models").items()
+    }
+
+
+def served_text(served: JsonMap) -> str | None:
+    """Who answered as which model: `openai/gpt-4o: gpt-4o-2024-08-06`. None: no provider said."""
+    return "; ".join(f"{model}: {', '.join(sorted(as_map(served, model)))}" for model in served) or None
+
+
+def count_columns(document: JsonMap) -> dict[str, int | None]:
+    """How often each kind of event made a session less valid; documents of other tools do not say."""
+    is_known = "validity" in document
+    return {kind: as_whole_number(document, "validity", kind) if is_known else None for kind in INVALID_KINDS}
 
 
 def validity_text(counts: Mapping[str, InvalidCount]) -> str:

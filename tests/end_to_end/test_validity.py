@@ -119,7 +119,8 @@ async def test_decisions_that_cannot_be_read_are_counted_and_their_runs_excluded
             return reply("UPDATED STATE: calm")
         # The ferry never decides in the first run: its four requests are the first.
         is_valid = request["model"] != "ferry" or next(calls) >= 4
-        return reply(f"ACTION: wait\nSET: vote = {'no' if is_valid else 'perhaps'}")
+        answered = reply(f"ACTION: wait\nSET: vote = {'no' if is_valid else 'perhaps'}")
+        return ServerReply(body={**answered.body, "model": f"{request['model']}-{2024 + is_valid}"})
 
     async with ModelServer(answer) as server:
         done = await run(proctor, server, f"experiment {config}")
@@ -130,10 +131,16 @@ async def test_decisions_that_cannot_be_read_are_counted_and_their_runs_excluded
     assert states[0]["validity"] == {"regenerated_answers": 2, "invalid_decisions": 2}
     assert states[1]["validity"] == {}
     assert "2 invalid decisions in 1 session" in done.stderr
-    analyzed = await asyncio.to_thread(proctor, "analyze", str(folder))
+    analyzed = await asyncio.to_thread(proctor, "analyze", str(folder), "--report")
     assert "1 of 2 completed runs excluded by exclude_when, 1 analyzed" in analyzed.stdout
     rows = list(csv.DictReader((folder / "analysis" / "runs.csv").open()))
     assert [row["status"] for row in rows] == ["excluded", "completed"]
+    assert [(row["invalid_decisions"], row["refusals"]) for row in rows] == [("2", "0"), ("0", "0")]
+    assert "openai/ferry: ferry-2024;" in rows[0]["served_models"]
+    assert "openai/ferry: ferry-2025;" in rows[1]["served_models"]
+    report = (folder / "analysis" / "analysis-report.md").read_text()
+    assert "openai/ferry: ferry-2024, ferry-2025;" in report
+    assert "Completed runs had 2 invalid decisions in 1 session" in report
 
 
 async def test_a_narrator_that_refuses_or_is_cut_off_does_not_become_the_world(proctor) -> None:

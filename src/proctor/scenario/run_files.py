@@ -29,6 +29,7 @@ from proctor.scenario.state import (
     turn_as_plain,
     turn_of,
 )
+from proctor.validity import served_of
 
 OF_VARIABLES = "rules"
 """Method of the metrics in `metrics.json` that are variables of the world."""
@@ -463,6 +464,7 @@ def state_document(scenario: Scenario, run: ScenarioRun, *, slim: bool = False) 
         "judge_calls": [asdict(call) for call in run.judge_calls],
         "scores": dict(run.scores),
         "validity": run.invalid,
+        "served_models": run.served,
     }
 
 
@@ -481,6 +483,7 @@ def run_of(state: Mapping[str, Any]) -> ScenarioRun:
         lost_calls=calls_of(state["lost_calls"]),
         judge_calls=calls_of(state.get("judge_calls", ())),
         scores=dict(state.get("scores") or {}),
+        served=served_of(state),
         status=state["status"],
         reason=state["halt_reason"] or "",
         error=state["error"] or "",

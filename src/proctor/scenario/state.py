@@ -159,6 +159,8 @@ class ScenarioRun:
     """Calls of the evaluators at its end."""
     scores: Mapping[str, Value] = field(default_factory=dict)
     """By evaluator: a number or a label. None: no score."""
+    served: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By requested model, the calls that each model answered, as far as providers say."""
     status: str = RUNNING
     reason: str = ""
     """Why it ended early; empty when it did not."""

@@ -70,6 +70,10 @@ class RunData:
     seed: int | None = None
     checks: Mapping[str, int] = field(default_factory=dict)
     """How many checks of its turns were run, found issues, and could not be read."""
+    served: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By requested model, the calls that each model answered."""
+    invalid: Mapping[str, int | None] = field(default_factory=dict)
+    """Counts of what makes it less valid as data. None: unknown."""
 
     @property
     def is_success(self) -> bool:

@@ -37,7 +37,7 @@ from proctor.json_values import (
     maps_in,
     texts_in,
 )
-from proctor.validity import INVALID_KINDS, exclusion_reason
+from proctor.validity import INVALID_KINDS, count_columns, exclusion_reason, served_text
 
 if TYPE_CHECKING:
     import pandas
@@ -208,10 +208,10 @@ def session_row(session: JsonMap) -> JsonObject:
         "temperature": _temperature(session),
         "repeat": session.get("repeat"),
         "parameters_not_sent": _not_sent(record),
-        "served_models": _served(record),
+        "served_models": served_text(as_map(record, "served_models")),
         # Of another config than the first; text, since it is no quantity.
         "version": str(session.get("version") or 1),
-        **_validity(session),
+        **count_columns(session),
     }
     if "task" in session:
         actions = maps_in(session.get("actions"))
@@ -229,18 +229,6 @@ def _not_sent(record: JsonMap) -> str | None:
         if match:
             by_model.setdefault(match[1], {})[match[2]] = None
     return "; ".join(f"{model}: {', '.join(names)}" for model, names in by_model.items()) or None
-
-
-def _served(record: JsonMap) -> str | None:
-    """Who answered as which model: `openai/gpt-4o: gpt-4o-2024-08-06`. None: no provider said."""
-    served = as_map(record, "served_models")
-    return "; ".join(f"{model}: {', '.join(sorted(as_map(served, model)))}" for model in served) or None
-
-
-def _validity(session: JsonMap) -> JsonObject:
-    """How often each kind of event made a session less valid; sessions of other tools do not say."""
-    unknown = None if "validity" not in session else 0
-    return {kind: as_integer(session, "validity", kind) or unknown for kind in INVALID_KINDS}
 
 
 def _temperature(session: JsonMap) -> str | None:

@@ -31,7 +31,7 @@ from proctor.score import LARGEST
 from proctor.stats import experiment
 from proctor.stats.experiment import LevelContrast, Number, RunData, Scale, Study
 from proctor.stats.intervals import per_success, wilson
-from proctor.validity import exclusion_reason
+from proctor.validity import INVALID_KINDS, count_columns, exclusion_reason, served_of, served_text
 
 if TYPE_CHECKING:
     import pandas
@@ -220,6 +220,8 @@ def _run(
         turns=len(as_list(state, "completed_turns")) or len(by_turn),
         seed=seed if isinstance(seed, int) else None,
         checks=asdict(sum((_checks(as_map(turn)) for turn in as_list(state, "turns")), CheckCounts())),
+        served=served_of(state),
+        invalid=count_columns(state),
     )
 
 
@@ -307,6 +309,8 @@ FOLDER = "analysis"
 RUNS = "runs.csv"
 _RUN_COLUMNS = ("run_id", "variation_id", "variation", "repeat", "seed", "status", "reason")
 _COST_COLUMNS = ("turns_completed", "cost_usd", "tokens", "duration_seconds")
+_DATA_COLUMNS = ("served_models", *INVALID_KINDS)
+_OWN_COLUMNS = (*_RUN_COLUMNS, *_COST_COLUMNS, *_DATA_COLUMNS)
 LISTED_DAMAGE = 5
 """Damaged files that are named; the others are counted."""
 LISTED_PAIRS, LISTED_STATEMENTS = 10, 20
@@ -576,14 +580,15 @@ class BatchAnalyzer:
         }
 
     def run_rows(self) -> list[dict[str, Any]]:
-        """One row per run: its variation, the levels of the factors, seed, final metrics, cost and duration.
+        """One row per run: its variation, the levels of the factors, seed, final metrics, cost and duration,
+        which models answered, and what makes it less valid as data.
 
         The rows have the same columns. A factor or metric with the name of another column has a prefix.
         """
         study = self.study
         factors = list(dict.fromkeys(name for levels in study.factors.values() for name in levels))
         labels = sorted({name for run in study.runs for name in run.labels})
-        columns = dict.fromkeys((*_RUN_COLUMNS, *_COST_COLUMNS))
+        columns = dict.fromkeys(_OWN_COLUMNS)
         named: dict[str, dict[str, str]] = {"factor": {}, "metric": {}}
         for kind, names in (("factor", factors), ("metric", [*self.metrics, *study.manipulated, *labels])):
             for name in names:
@@ -609,6 +614,8 @@ class BatchAnalyzer:
             "cost_usd": run.cost_usd,
             "tokens": run.tokens,
             "duration_seconds": run.seconds,
+            "served_models": served_text(run.served),
+            **{kind: run.invalid.get(kind) for kind in INVALID_KINDS},
         }
 
     def to_dataframe(self) -> "pandas.DataFrame":
@@ -625,7 +632,7 @@ class BatchAnalyzer:
         target = target or self.folder / FOLDER
         target.mkdir(parents=True, exist_ok=True)
         rows = self.run_rows()
-        write_csv(target / RUNS, list(rows[0]) if rows else [*_RUN_COLUMNS, *_COST_COLUMNS], rows)
+        write_csv(target / RUNS, list(rows[0]) if rows else _OWN_COLUMNS, rows)
         written = [target / RUNS]
         for name, document in self.documents().items():
             path = target / name

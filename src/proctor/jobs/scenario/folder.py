@@ -8,10 +8,11 @@ The files can be rewritten at any time and then show what the store holds. Each 
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
     item, turns, lost, judged = item_of(row), list[ScenarioTurn](), list[ScenarioCall](), list[ScenarioCall]()
     scores: dict[str, Value] = {}
     ended_at = ""
-    for attempt in read.attempts(row["runId"], row["id"]):
+    attempts = read.attempts(row["runId"], row["id"])
+    for attempt in attempts:
         steps = [_turn(step["output"]) for step in read.of_session("iterations", attempt["id"])]
         finished = [turn for turn in steps if turn is not None]
         if finished:
@@ -114,6 +116,7 @@ def run_from_store(read: StoreReader, row: Mapping[str, Any]) -> ScenarioRun:
         lost_calls=tuple(lost),
         judge_calls=tuple(judged),
         scores=scores,
+        served=sum_served(json.loads(attempt["servedModels"]) for attempt in attempts),
         status=status,
         reason=reason,
         error=row["error"],
@@ -151,15 +154,19 @@ def _import(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: s
     }
     recorder = Recorder(writer, session_id, row, lambda: now)
     recorder.record(Workspace(name=run.label))
+    served = {
+        model: chain.from_iterable(repeat(name, calls) for name, calls in counts.items())
+        for model, counts in run.served.items()
+    }
     for turn in run.turns:
         for call in turn.calls:
-            recorder.record(_model_call(call))
+            recorder.record(_model_call(call, served))
         for name, value in turn.metrics.items():
             number = float(value) if isinstance(value, bool) else value
             recorder.record(Metric(name=name, value=number, step=turn.number))
         recorder.record(Iteration(output=json.dumps(turn_as_plain(turn), ensure_ascii=False)))
     for call in (*run.lost_calls, *run.judge_calls):
-        recorder.record(_model_call(call))
+        recorder.record(_model_call(call, served))
     for name, value in run.scores.items():
         is_word = isinstance(value, str)
         recorder.score(
@@ -189,10 +196,15 @@ def _import(writer: Writer, run_id: str, item: Item, run: ScenarioRun, source: s
         writer.append("ledger", spent)
 
 
-def _model_call(call: ScenarioCall) -> ModelCall:
-    usage = Usage(input_tokens=call.input_tokens, output_tokens=call.output_tokens)
+def _model_call(call: ScenarioCall, served: Mapping[str, Iterator[str]]) -> ModelCall:
+    """A call from a file. Files count who answered as each model: `served` has a name for each call."""
     return ModelCall(
-        model=call.model, usage=usage, cost_usd=call.cost_usd, speaker=call.who, purpose=call.purpose
+        model=call.model,
+        usage=Usage(input_tokens=call.input_tokens, output_tokens=call.output_tokens),
+        cost_usd=call.cost_usd,
+        speaker=call.who,
+        purpose=call.purpose,
+        served_model=next(served.get(call.model, iter(())), ""),
     )
 
 

@@ -46,6 +46,7 @@ from proctor.report.render import document_html, method_text, report_files, samp
 from proctor.report.run_charts import estimate_figure
 from proctor.stats import experiment
 from proctor.stats.intervals import Estimate
+from proctor.validity import served_text, sum_counts, sum_served, validity_text
 
 if TYPE_CHECKING:
     from proctor.jobs.scenario.analysis import BatchAnalyzer
@@ -706,10 +707,24 @@ def methods_paragraph(analyzer: "BatchAnalyzer") -> str:
         _interval_sentence(analyzer),
         _comparison_sentence(analyzer) if factors else "",
         _tests_sentence(analyzer) if factors else "",
+        _models_sentence(analyzer),
         f"The runs used mock models ({', '.join(study.stand_ins)}): they say nothing about real ones."
         if study.stand_ins
         else "",
         f"Runs and analysis: Proctor {__version__}.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _models_sentence(analyzer: "BatchAnalyzer") -> str:
+    """Which models answered, and what made completed runs less valid as data; empty: nothing is known."""
+    ended = [*analyzer.study.completed, *analyzer.study.excluded]
+    served = served_text(sum_served(run.served for run in ended))
+    counts = [{kind: count for kind, count in run.invalid.items() if count} for run in ended]
+    invalid = validity_text(sum_counts(counts))
+    sentences = [
+        f"Models as served: {served}." if served else "",
+        f"Completed runs had {invalid}." if invalid else "",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
