@@ -26,6 +26,8 @@ class Request:
     seed: int | None = None
     alone: bool = False
     """Not as part of a provider's batch, where the route has batches."""
+    answer_tokens: int | None = None
+    """Maximum length of the answer that a provider is sent where `parameters` set none. Not in recordings."""
 
 
 @fast_init

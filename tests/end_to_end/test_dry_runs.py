@@ -83,7 +83,7 @@ def test_a_simulation_is_predicted(proctor):
         "clients: [patientPsi, eeyore]\ntherapists: [CBT]\nnum_runs: 3\nmax_turns: 1\n"
         "client_model: scripted/as-client\ntherapist_model: scripted/as-therapist\n"
     )
-    words = ("simulate", "--config", "talks.yaml", "--output-dir", "out")
+    words = ("simulate", "--config", "talks.yaml", "--output", "out")
     assert proctor(*words).returncode == 0
 
     assert predicted(proctor(*words, "--dry-run").stderr, 6)

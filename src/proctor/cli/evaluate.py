@@ -165,7 +165,8 @@ def results(
     context: typer.Context,
     evaluation: Id,
     output: Annotated[
-        Path | None, typer.Option(help="Write records.jsonl and summary.json to this folder.")
+        Path | None,
+        typer.Option("--output", "--output-dir", help="Write records.jsonl and summary.json to this folder."),
     ] = None,
     as_json: Json = False,
 ) -> int:

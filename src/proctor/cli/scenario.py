@@ -66,7 +66,8 @@ Changes = Annotated[
     typer.Option("--set", metavar="PATH=VALUE", help="Change a value: turns=5, actors.port.llm_model=…"),
 ]
 Output = Annotated[
-    Path | None, typer.Option("--output", metavar="DIR", help="Output folder; created when missing.")
+    Path | None,
+    typer.Option("--output", "--output-dir", metavar="DIR", help="Output folder; created when missing."),
 ]
 
 

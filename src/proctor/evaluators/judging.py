@@ -267,7 +267,9 @@ def _form(dimensions: Sequence[ScoreDimension]) -> str:
     return "Answer with one JSON object and nothing else:\n{\n" + ",\n".join(lines) + "\n}"
 
 
-TRIES = 2
+ANSWER_TOKENS = (4096, 16_384)
+"""Maximum length of a verdict in each try, where a judge sets none. A model that the first one cuts off may
+reason, which is not known of all."""
 UNREADABLE = "UnreadableVerdict"
 """Error code of a score whose verdict could not be read."""
 
@@ -393,12 +395,13 @@ async def ask_until_readable(
     usage: JudgeUsage,
     schema: JsonMap | None = None,
 ) -> T:
-    """The parsed answer of a judge: the first readable one, or the last of `TRIES`."""
-    for _ in range(TRIES - 1):
-        parsed = parse(await _ask(judge, messages, schema, usage))
+    """The parsed answer of a judge: the first readable one, or the last of all tries."""
+    *first, last = ANSWER_TOKENS
+    for tokens in first:
+        parsed = parse(await _ask(judge, messages, schema, usage, tokens))
         if is_readable(parsed):
             return parsed
-    return parse(await _ask(judge, messages, schema, usage))
+    return parse(await _ask(judge, messages, schema, usage, last))
 
 
 async def ask_for_fields(
@@ -423,16 +426,21 @@ async def ask_for_fields(
 
 
 async def _ask(
-    judge: Judge, messages: Sequence[Mapping[str, str]], schema: JsonMap | None, usage: JudgeUsage
+    judge: Judge,
+    messages: Sequence[Mapping[str, str]],
+    schema: JsonMap | None,
+    usage: JudgeUsage,
+    tokens: int,
 ) -> str:
     """The text of one answer, constrained to a schema where the provider supports it."""
     request = Request(model=judge.model, messages=messages, parameters=judge.parameters, seed=judge.seed)
-    if schema is None or not judge.structured:
-        return await _send(judge, request, usage)
-    form = {"name": "verdict", "strict": True, "schema": schema}
-    constraint = {"response_format": {"type": "json_schema", "json_schema": form}}
+    constrained = replace(request, answer_tokens=tokens)
+    if schema is not None and judge.structured:
+        form = {"name": "verdict", "strict": True, "schema": schema}
+        constraint = {"response_format": {"type": "json_schema", "json_schema": form}}
+        constrained = replace(constrained, parameters={**judge.parameters, **constraint})
     try:
-        return await _send(judge, replace(request, parameters={**judge.parameters, **constraint}), usage)
+        return await _send(judge, constrained, usage)
     except ModelError as error:
         # Some servers reject unknown parameters; the prompt describes the form as well.
         if error.reason != "bad_request":

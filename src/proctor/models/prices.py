@@ -245,6 +245,11 @@ USUAL_LIMITS = (
 )
 """Maximum answer length of model families, for requests without a limit: where there is a budget, the limit
 that is reserved and sent. Providers reject one that is higher than the model's own."""
+REASONING = re.compile(
+    r"o[1-9]|gpt-5(?!-chat)|gpt-oss|gemini-(2\.5|[3-9])|deepseek-(reasoner|r)|grok-[34]|magistral|qwq|qwen-?3"
+    r"|.*(thinking|reasoning)"
+)
+"""Models that reason before each answer, which counts for its length."""
 COMPLETION_COUNTS = ("n", "best_of", "num_return_sequences", "candidateCount", "candidate_count")
 """Parameters that make the provider generate, and bill, several answers to one request."""
 PARAMETER_GROUPS = ("generationConfig", "generation_config", "extra_body")
@@ -356,6 +361,14 @@ def output_limit(parameters: JsonMap) -> int | None:
         return None
     budget = thinking_budget(parameters)
     return max(limits) + (budget if budget >= max(limits) else 0)
+
+
+def expected_limit(model: str, parameters: JsonMap, tokens: int) -> int:
+    """The limit to send for an answer of `tokens`: what the model reasons before it comes on top."""
+    name, most = model.rpartition("/")[2], usual_limit(model)
+    if REASONING.match(name) or {"reasoning_effort", "reasoning"} & parameters.keys():
+        return most
+    return min(tokens, most) + thinking_budget(parameters)
 
 
 def with_output_limit(parameters: JsonMap, limit: int) -> JsonObject:

@@ -24,7 +24,7 @@ from proctor.json_values import JsonMap, JsonObject, as_list, as_map, as_text, a
 from proctor.model import Answer, Request
 from proctor.models import gemini
 from proctor.models.prices import BATCH_FACTOR, OUTPUT_LIMITS, Price
-from proctor.models.routes import RemoteRoute, encode, priced, sent_parameters
+from proctor.models.routes import RemoteRoute, encode, priced, sent_parameters, with_answer_limit
 
 if TYPE_CHECKING:
     import aiohttp
@@ -639,7 +639,7 @@ class BatchRoute(RemoteRoute):
         target = self._target
         if missing := target.endpoint.missing_key:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
-        body = self._wire.body(request, target.endpoint)
+        body = self._wire.body(with_answer_limit(request), target.endpoint)
         batches = self._opened()
         if not batches.takes(body):
             raise NotInBatch(f"{self.provider} takes no such request in a batch")

@@ -12,6 +12,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from proctor.errors import ModelError, RateLimited, UsageError
 from proctor.json_values import JsonMap, JsonObject, compact_encoder
 from proctor.model import Answer, Request, ToolRequest, WireAnswer
-from proctor.models.prices import ESTIMATED, FREE, Price, output_limit
+from proctor.models.prices import ESTIMATED, FREE, Price, expected_limit, output_limit
 from proctor.session import ModelCall, Usage, provenance_of
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class LitellmRoute(_OwnRoute):
         self.price = price
 
     def answer(self, request: Request, waited: Waited | None) -> Coroutine[Any, Any, Answer]:  # noqa: ARG002 (it waits by itself)
-        return self._timed(request, _call_litellm(self._library, request))
+        return self._timed(request, _call_litellm(self._library, with_answer_limit(request)))
 
 
 class ReplayRoute(_OwnRoute):
@@ -312,7 +313,7 @@ class RemoteRoute:
             raise ModelError(f"{request.model} needs a key: set {missing}", reason="auth")
         try:
             # Lone surrogates, which a model or a file may contain, do not stop a request.
-            body = self._wire.body(request, endpoint)
+            body = self._wire.body(with_answer_limit(request), endpoint)
             sent = encode(body).encode("utf-8", "replace")
         except (ValueError, TypeError, KeyError, AttributeError) as cause:
             raise ModelError(f"the request cannot be sent: {cause!r}", reason="bad_request") from cause
@@ -360,9 +361,19 @@ def sent_parameters(body: JsonMap) -> str:
     return encode(parameters) if parameters else ""
 
 
+def with_answer_limit(request: Request) -> Request:
+    """The request with its `answer_tokens` as a parameter, unless it sets a limit itself."""
+    tokens, parameters = request.answer_tokens, request.parameters
+    if tokens is None or output_limit(parameters) is not None:
+        return request
+    return replace(
+        request, parameters={**parameters, "max_tokens": expected_limit(request.model, parameters, tokens)}
+    )
+
+
 def answer_limit(request: Request, route: Route) -> int | None:
     """Maximum length of one answer; None: neither the request nor the route sets one."""
-    limit = output_limit(request.parameters)
+    limit = output_limit(with_answer_limit(request).parameters)
     if limit is None and route.endpoint and route.endpoint.wire == "anthropic":
         from proctor.models import anthropic
 

@@ -98,7 +98,9 @@ class BenchmarkOverrides(ReadOverrides):
         "Names, parts of names, provider/name, categories, separated by commas; or all: those of servers on "
         "this machine and the enabled ones of models_config.yaml.",
     )
-    output: Path | None = flag(None, "Folder for the results; created if missing.")
+    output: Path | None = flag(
+        None, "Folder for the results; created if missing.", "--output", "--output-dir"
+    )
     parallel: int | str | None = flag(
         None,
         "Maximum runs in parallel (default: 1); without N: max_parallel, or 3.",

@@ -126,7 +126,7 @@ class SimulationFile(BaseModel):
     max_workers: Annotated[Count, Field(le=MOST_CONCURRENT), Flag(int)] = Field(
         default=4, description="Maximum dialogues in parallel (default: 4)."
     )
-    output_dir: Annotated[str | None, Flag(str)] = Field(
+    output_dir: Annotated[str | None, Flag(str, ("--output", "--output-dir"))] = Field(
         default=None, description="Output folder (default: outputs/batch/<timestamp>)."
     )
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63), Flag(int)] = Field(
