@@ -161,6 +161,23 @@ async def test_several_actors_talk_in_a_room_and_hear_each_other_and_nobody_else
     assert "WORDS-OF-model-port" in stage.files["room-hall-001.md"]
 
 
+def test_a_rule_is_applied_to_each_actor_of_a_group_in_its_order():
+    of_each = {"type": "number", "initial": 0, "per_actor": True}
+    plain = {**PLAIN, "variables": {**VARIABLES, "score": of_each}, "groups": {"players": ["ferry"]}}
+    rules = [
+        'for each actor in all: score += count(vote, "no") if vote == "yes"',
+        "for each actor in players: score = score * 10 + of(score, 'port')",
+        "for each actor in all: treasury -= score",
+    ]
+    world = ScenarioWorld(scenario_of({**plain, "rules": [{"do": rule} for rule in rules]}))
+
+    values = world.update(
+        {**world.initial(), "vote.port": "no"}, settings={}, metrics={}, events=(), turn=1, seed=1
+    ).values
+
+    assert (values["score.port"], values["score.ferry"], values["treasury"]) == (0, 10, 90)
+
+
 def test_a_variable_without_a_value_stays_without_one():
     update = computed("treasury = 5", "ships = 7", treasury=None)
     assert (update.values["treasury"], update.values["ships"]) == (None, 7)

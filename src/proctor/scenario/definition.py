@@ -329,6 +329,8 @@ class Scenario:
     variables: dict[str, Variable] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     """Computed in this order; each sees the results of those before it."""
+    groups: dict[str, Annotated[Texts, Field(min_length=1)]] = field(default_factory=dict)
+    """Short names of actors, by the name that rules have for them together."""
     rooms: dict[str, Room] = field(default_factory=dict)
     prompts: dict[str, str] = field(default_factory=dict)
     """Templates that replace built-in ones, by name."""

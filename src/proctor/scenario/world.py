@@ -12,7 +12,7 @@ import random
 import re
 import tokenize
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal, NoReturn
 
@@ -34,6 +34,7 @@ LONGEST_TEXT = 1000
 MOST_NODES = 300
 LARGEST = 1e15
 """Numbers beyond it are an error: a rule that multiplies every turn would grow without bound."""
+_EACH = re.compile(r"\s*for\s+each\s+actor\s+in\s+([\w-]+)\s*:")
 OPERATORS = {"=": "=", "+=": "+", "-=": "-", "*=": "*", "/=": "/"}
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -96,6 +97,10 @@ class RuleNames:
 
     types: Mapping[str, NameType] = field(default_factory=dict)
     events: Sequence[str] = ()
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The actors of each group."""
+    is_each: bool = False
+    """Whether the name of a variable that each actor has a value of means the value of one actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,8 @@ class RuleScope:
     events: Sequence[str] = ()
     """Events that occur in this turn."""
     random: Callable[[], float] = lambda: 0.0
+    actor: str = ""
+    """The actor that a rule `for each actor` is applied to; empty: it is no such rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +126,8 @@ class RuleAssignment:
     """`=`, or the arithmetic operator of `+=`, `-=`, `*=` or `/=`."""
     value: ast.expr
     condition: ast.expr | None
+    members: Sequence[str] = ()
+    """The actors of a rule `for each actor`, for whom it is applied one after the other."""
 
     def result(self, current: Scalar, scope: RuleScope) -> Scalar | None:
         """The new value of the target; None: the condition does not hold. Raises `NoValue`."""
@@ -133,6 +142,14 @@ class RuleAssignment:
 
 def parse_rule(text: str, names: RuleNames) -> RuleAssignment:
     """Parse and check a rule. Raises `ExpressionError`."""
+    members: Sequence[str] = ()
+    if each := _EACH.match(text):
+        if each[1] not in names.groups:
+            remedy = f"There are: {', '.join(names.groups)}."
+            raise ExpressionError(f"there is no group `{each[1]}`", each.start(1) + 1, remedy)
+        members, names = names.groups[each[1]], replace(names, is_each=True)
+        # As long as before, so that columns stay what they are.
+        text = text[each.end() :].rjust(len(text))
     tokens = _tokens(text)
     at = next((index for index, token in enumerate(tokens) if token.string in OPERATORS), None)
     if at is None:
@@ -153,7 +170,12 @@ def parse_rule(text: str, names: RuleNames) -> RuleAssignment:
     if condition is not None and _kind(condition, names) != "boolean":
         raise ExpressionError("a condition is true or false", condition.col_offset + 1)
     return RuleAssignment(
-        target=target, actor=actor, operator=OPERATORS[tokens[at].string], value=value, condition=condition
+        target=target,
+        actor=actor,
+        operator=OPERATORS[tokens[at].string],
+        value=value,
+        condition=condition,
+        members=members,
     )
 
 
@@ -182,7 +204,7 @@ def _target(tokens: Sequence[tokenize.TokenInfo], names: RuleNames) -> tuple[str
     actor = "".join(rest[1:]) if rest[:1] == ["."] else ""
     if rest and not actor:
         raise ExpressionError("the left side is the name of a variable", tokens[1].start[1] + 1)
-    if bool(actor) != bool(known.actors):
+    if bool(actor) != bool(known.actors) and not (names.is_each and known.actors):
         remedy = f"Write `{name}.ACTOR`." if known.actors else f"Write `{name}`."
         problem = f"`{name}` has {'a value for each actor' if known.actors else 'one value'}"
         raise ExpressionError(problem, tokens[0].start[1] + 1, remedy)
@@ -249,7 +271,7 @@ def _kind(node: ast.expr, names: RuleNames) -> Kind:
             return "number"
         case ast.Name(id=name):
             known = names.types.get(name) or _unknown(name, names, column)
-            if known.actors:
+            if known.actors and not names.is_each:
                 remedy = f"Write `{name}.ACTOR`, or `count({name}, …)`, `sum({name})`, `mean({name})`."
                 raise ExpressionError(f"`{name}` has a value for each actor", column, remedy)
             return known.kind
@@ -373,7 +395,7 @@ def _evaluate(node: ast.expr, scope: RuleScope) -> Scalar | Group:
             named = scope.values.get(name)
             if named is None:
                 raise NoValue(f"`{name}` has no value")
-            return named
+            return _of(name, scope.actor, scope) if scope.actor and isinstance(named, Mapping) else named
         case ast.Attribute(value=ast.Name(id=name), attr=actor):
             return _of(name, actor, scope)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -415,10 +437,12 @@ def _called(name: str, args: Sequence[ast.expr], scope: RuleScope) -> Scalar:
     if name == "event":
         return _evaluate(args[0], scope) in scope.events
     if name in ("of", "count", *_OF_GROUPS):
-        group = _evaluate(args[0], scope)
-        assert isinstance(group, Mapping)
+        variable = getattr(args[0], "id", "")
         if name == "of":
-            return _of(getattr(args[0], "id", ""), str(_evaluate(args[1], scope)), scope)
+            return _of(variable, str(_evaluate(args[1], scope)), scope)
+        group = scope.values.get(variable)
+        if not isinstance(group, Mapping):
+            raise NoValue(f"`{variable}` has no value")
         if name == "count":
             counted = _evaluate(args[1], scope)
             return sum(value == counted for value in group.values())
@@ -487,7 +511,8 @@ def names_of(scenario: Scenario) -> RuleNames:
     for name, measure in scenario.metrics.items():
         actors = everybody if measure.actor_specific and not measure.actor else ()
         types.setdefault(name, NameType(kind=_KINDS[measure.type], choices=measure.categories, actors=actors))
-    return RuleNames(types=types, events=tuple(scenario.events))
+    groups = {ALL: everybody, **scenario.groups}
+    return RuleNames(types=types, events=tuple(scenario.events), groups=groups)
 
 
 def rule_problems(scenario: Scenario) -> list[tuple[int, ExpressionError]]:
@@ -609,23 +634,30 @@ class ScenarioWorld:
                     notes.append(f"{short} sets {key} = {value_label(value)}")
         for index, (name, rule) in enumerate(self._rules):
             rng = random.Random(f"{seed}|{turn}|rule {index}")
-            scope = RuleScope(values=self._scope(current, metrics, turn), events=events, random=rng.random)
-            key = f"{rule.target}.{rule.actor}" if rule.actor else rule.target
-            before = current[key]
-            try:
-                if before is None:
-                    raise NoValue(f"`{key}` has no value")
-                value = rule.result(before, scope)
-                if value is None:
-                    continue
-                result = _within(self._scenario.variables[rule.target], value)
-                if result is None:
-                    raise NoValue(f"{value_label(value)} is no value of `{key}`")
-            except NoValue as error:
-                notes.append(f"rule `{name}` was not applied: {error}")
-                continue
-            current[key] = result
+            for member in rule.members or ("",):
+                values = self._scope(current, metrics, turn)
+                scope = RuleScope(values=values, events=events, random=rng.random, actor=member)
+                try:
+                    self._apply(rule, scope, current)
+                except NoValue as error:
+                    of_member = f" for {member}" if member else ""
+                    notes.append(f"rule `{name}` was not applied{of_member}: {error}")
         return WorldUpdate(values=current, notes=tuple(notes))
+
+    def _apply(self, rule: RuleAssignment, scope: RuleScope, current: dict[str, Value]) -> None:
+        """Set the target of a rule in the current values, if its condition holds. Raises `NoValue`."""
+        variable = self._scenario.variables[rule.target]
+        key = self._key(rule.target, rule.actor or scope.actor)
+        before = current[key]
+        if before is None:
+            raise NoValue(f"`{key}` has no value")
+        value = rule.result(before, scope)
+        if value is None:
+            return
+        result = _within(variable, value)
+        if result is None:
+            raise NoValue(f"{value_label(value)} is no value of `{key}`")
+        current[key] = result
 
     def _scope(
         self, values: Mapping[str, Value], metrics: Mapping[str, Value], turn: int

@@ -62,6 +62,8 @@ def remarks(folder: Path, **changed: str) -> list[str]:
         ({"scenario": SCENARIO + "variables: {fee: {initial: 1, visible_to: [prt]}}\n"}, ["scenario.yaml:15:43: there is no actor `prt` | Did you mean `port`?"]),
         ({"scenario": SCENARIO + "variables: {a-b: 1, turn: 2}\n"}, ["scenario.yaml:15:18: `a-b` cannot be the name of a variable | Use letters, digits and `_`.", "scenario.yaml:15:27: `turn` cannot be the name of a variable | Use letters, digits and `_`."]),
         ({"scenario": SCENARIO + "variables: {fee: {initial: 1, set_by: [port, ferry]}}\n"}, ["scenario.yaml:15:39: several actors cannot set one value of `fee` | Add `per_actor: true`: then each has a value of its own."]),
+        ({"scenario": SCENARIO + "groups: {players: [port, mayor]}\n"}, ["scenario.yaml:15:19: there is no actor `mayor` | There are: port, ferry."]),
+        ({"scenario": SCENARIO + "variables: {fee: 1}\ngroups: {players: [port]}\nrules:\n  - for each actor in playrs: fee += 1\n"}, ["scenario.yaml:18:5: rule 1: there is no group `playrs`, at character 19 of `for each actor in playrs: fee += 1` | There are: all, players."]),
         ({"scenario": SCENARIO + "rooms: {hall: {members: [port, mayor]}}\n"}, ["scenario.yaml:15:25: there is no actor `mayor` | There are: port, ferry."]),
         ({"scenario": SCENARIO + "rooms: {hall: {members: [port, ferry], size: 3}}\n"}, ["scenario.yaml:15:46: there is no `rooms.hall.size` | "]),
         ({"metrics": None, "events": "exogenous_events: [{name: a, type: conditional, conditions: {trust: '> 1'}}]\n"}, ["exogenous-events.yaml:1:69: there is no metric `trust` | metrics.yaml defines metrics."]),

@@ -305,7 +305,7 @@ def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
             if name == "variables":
                 plain[name] = _variables(source, value, findings)
             elif name == "rules" and isinstance(value, list):
-                plain[name] = [{"do": rule} if isinstance(rule, str) else rule for rule in value]
+                plain[name] = list(map(_rule, value))
         elif name not in _OWN:
             about[key] = value
             if key not in _ABOUT:
@@ -315,6 +315,15 @@ def _of_main(source: PlanSource, findings: FolderReader) -> Plain:
     left = ("features", "scenario_length", "actors", "black_swans", "enable_black_swans")
     plain["about"] = {name: value for name, value in about.items() if name not in left}
     return plain
+
+
+def _rule(written: object) -> object:
+    """A rule; YAML reads `for each actor in players: score += 1` as a mapping."""
+    if isinstance(written, dict) and len(written) == 1:
+        ((name, rule),) = written.items()
+        if isinstance(rule, str) and str(name).startswith("for each "):
+            return {"do": f"{name}: {rule}"}
+    return {"do": written} if isinstance(written, str) else written
 
 
 def _variables(source: PlanSource, written: object, findings: FolderReader) -> object:
@@ -379,6 +388,11 @@ def check_world(scenario: Scenario, findings: FolderReader) -> None:
         text = scenario.rules[index].text
         problem = f"rule {index + 1}: {error.problem}, at character {error.column} of `{text}`"
         findings.problem(("rules", index), problem, error.remedy)
+    for name, members in scenario.groups.items():
+        if name == ALL or not SHORT_NAME.fullmatch(name):
+            remedy = "Use small letters, digits and dashes."
+            findings.problem(("groups", name), f"`{name}` cannot be the name of a group", remedy)
+        _check_actors(("groups", name), members, scenario, findings)
     for name, room in scenario.rooms.items():
         if not SHORT_NAME.fullmatch(name):
             remedy = "Use small letters, digits and dashes: it becomes part of file names."
