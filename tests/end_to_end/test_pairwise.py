@@ -140,4 +140,7 @@ def test_a_budget_holds_and_what_was_judged_is_not_paid_for_again(desk, model_se
     assert 0 < spent["evaluationResults"]["costUsd"] <= 0.3
     assert resumed.returncode == 0
     assert json.loads(resumed.stdout)["pairwiseResults"]["pairs"] == 36
-    assert (before, len(model_server.requests)) == (2 * spent["pairwiseResults"]["pairs"], 72)
+    # One order of a pair may be judged when there is too little for the other.
+    cut = before - 2 * spent["pairwiseResults"]["pairs"]
+    assert cut < 2
+    assert len(model_server.requests) == 72 + cut

@@ -635,8 +635,8 @@ class ScenarioWorld:
         for index, (name, rule) in enumerate(self._rules):
             rng = random.Random(f"{seed}|{turn}|rule {index}")
             for member in rule.members or ("",):
-                values = self._scope(current, metrics, turn)
-                scope = RuleScope(values=values, events=events, random=rng.random, actor=member)
+                known = self._scope(current, metrics, turn)
+                scope = RuleScope(values=known, events=events, random=rng.random, actor=member)
                 try:
                     self._apply(rule, scope, current)
                 except NoValue as error:
