@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from filled import NOW, carry_out, filled_store, new_store
+from filled import NOW, carry_out, filled_store, new_store, task_items
 from proctor.errors import NotFound
 from proctor.item import FINISHED, Item
 from proctor.jobs.imported.table import import_table
 from proctor.results.loading import load_first_results, load_results
 from proctor.score import Score
+from proctor.stats.figures import figures_of
 from proctor.stats.results import Inputs, Labels, Results, distinct_labels
 from proctor.store import Recorder, timestamp
 from stocked import add_batch, change_items, record
@@ -43,6 +44,46 @@ def test_a_task_is_the_same_for_every_model_and_repeat(tmp_path: Path) -> None:
     assert left_out == ("agent", "model") and len(every.labels) == 3
     first = results.where(results.column("model").mask("gpt-5"))
     assert len(first) == 12 and set(first.column("model").codes) == {0}
+
+
+def test_a_task_is_the_same_for_agents_that_are_commands_and_for_mocks_beside_them(tmp_path: Path) -> None:
+    mocks, commands = ("oracle", "noop"), ("eager", "careful")
+    batch_items = [
+        Item(
+            runner="benchmark",
+            agent="scripted" if name in mocks else "command",
+            model=name if name in mocks else "default",
+            prompt=task,
+            details={"command": name} if name in commands else {"script": [task] * (name == "oracle")},
+            factors={
+                "agent": name if name in commands else "scripted",
+                "model": name if name in mocks else "default",
+                "task": task,
+            },
+        )
+        for task in ("fix", "add", "mend")
+        for name in (*mocks, *commands)
+    ]
+    with new_store(tmp_path, batch_items=batch_items) as store:
+        carry_out(store, "compare")
+        assert load_results(store.read, ["compare"], NOW).tasks()[0].labels == ("fix", "add", "mend")
+
+
+def test_the_interval_of_a_mean_time_ends_at_the_time_limit_that_all_items_have(tmp_path: Path) -> None:
+    for limits in ((8, 5), (8, None)):
+        batch_items = [
+            replace(item, settings={"timeoutSec": limit} if limit else {})
+            for item, limit in zip(task_items("a", 6), limits * 3, strict=True)
+        ]
+        folder = tmp_path / str(limits[1])
+        folder.mkdir()
+        with new_store(folder, batch_items=batch_items) as store:
+            carry_out(store, "compare")
+            results = load_results(store.read, ["compare"], NOW)
+        times = np.asarray([0.01, 0.02, 0.02, 0.5, 7.5, 0.01])
+        results = replace(results, metrics={**results.metrics, "time": times})
+        high = figures_of(results, results.tasks()[0]).seconds.high
+        assert high is not None and (high == 8 if limits[1] else high > 100)
 
 
 def test_tasks_whose_names_are_cut_and_agree_are_shown_with_what_differs(tmp_path: Path) -> None:

@@ -215,10 +215,14 @@ def _show(comparison: Mapping[str, Any]) -> None:
         "most_efficient": "Most Efficient",
     }
     for key, title in titles.items():
-        leaders = [place["model"] for place in comparison["ranks"][key] if place["rank"] == 1]
+        leaders = [place for place in comparison["ranks"][key] if place["rank"] == 1]
         if leaders:
-            shared = "" if len(leaders) == 1 else "  (tied)"
-            print(f"{title + ':':<16} {printable(', '.join(leaders), width=120)}{shared}")
+            first = [place["model"] for place in leaders if place["value"] == leaders[0]["value"]]
+            rivals = [place["model"] for place in leaders[len(first) :]]
+            named = rivals[0] if len(rivals) == 1 else f"{len(rivals)} others"
+            notes = ["tied"] * (len(first) > 1) + [f"not separated from {named}"] * bool(rivals)
+            shared = f"  ({'; '.join(notes)})" if notes else ""
+            print(f"{title + ':':<16} {printable(', '.join(first) + shared, width=160)}")
 
 
 def _rate(rate: Mapping[str, Any]) -> str:

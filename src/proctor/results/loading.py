@@ -41,7 +41,7 @@ from proctor.store import Scope, StoreReader
 from proctor.store.aggregates import select
 from proctor.store.batches import moment
 from proctor.store.item_lists import sessions_at
-from proctor.store.items import item_settings, unfinished_count
+from proctor.store.items import item_settings, time_limit, unfinished_count
 from proctor.store.results import (
     InputColumns,
     ResultColumns,
@@ -180,6 +180,7 @@ def load_from(
     reader = _Reader()
     for read, run_id in named:
         reader.unfinished[run_id] = unfinished_count(read, run_id)
+        reader.time_limits.append(time_limit(read, run_id))
         for page in result_columns(read, [run_id]):
             reader.add([page])
             if progress:
@@ -195,6 +196,7 @@ def load_first_results(read: StoreReader, run_id: str) -> Results:
     """The first finished items of each agent and model of a run, without scores: for a first look at a large
     run while all of it is loaded. Cells are complete where repeats follow each other in the plan."""
     reader = _Reader()
+    reader.time_limits.append(time_limit(read, run_id))
     starts = first_positions(read, run_id)
     limit = max(LEAST_FIRST_ROWS, FIRST_ROWS // max(1, len(starts)))
     for start in starts:
@@ -349,6 +351,8 @@ class _Reader:
         """By metric: the code of the digest of each row's evaluator, and the codes of digests."""
         self._scales: dict[str, set[tuple[float, float] | None]] = {}
         self.unfinished: dict[str, int] = {}
+        self.time_limits: list[float | None] = []
+        """Of the runs whose limits were read."""
         self._imported: set[str] = set()
         self._simulated: set[str] = set()
         self._runs = _Codes()
@@ -627,6 +631,7 @@ class _Reader:
             ),
             imported=frozenset(self._imported),
             unfinished={run_id: left for run_id, left in self.unfinished.items() if left},
+            time_limit=max(filter(None, self.time_limits), default=None) if all(self.time_limits) else None,
         )
 
     def _factor_columns(self) -> dict[str, Labels]:

@@ -22,6 +22,7 @@ from proctor.item import FINISHED, SUCCESS
 from proctor.metric import MEASURE, SCORE, find_metric
 from proctor.stats.comparison import Contrast, corrected_contrasts, first_contrast, groups_of, scale_of
 from proctor.stats.intervals import (
+    NO_UPPER_LIMIT,
     Estimate,
     geometric_mean,
     mean,
@@ -253,7 +254,7 @@ def figures_of(
         pass_hat=tuple(PassAtK(k, repeats.estimate(k, every=True)) for k in ks),
         cost_usd=estimate_of(mean_cost, cost, tasks.codes),
         typical_cost_usd=estimate_of(geometric_mean, cost, tasks.codes),
-        seconds=estimate_of(mean_cost, seconds, tasks.codes),
+        seconds=_bounded(estimate_of(mean_cost, seconds, tasks.codes), seconds, results.time_limit),
         typical_seconds=estimate_of(geometric_mean, seconds, tasks.codes),
         cost_per_success_usd=cost_per_success(results, tasks.codes),
         scores=_means(results, SCORE, tasks.codes, scales),
@@ -294,6 +295,15 @@ def _means(results: Results, prefix: str, tasks: Ints, scales: Mapping[str, Scal
         missing = ~present & ~results.is_error & ~results.is_evaluation
         means[metric] = replace(estimate, left_out=int(missing.sum()))
     return means
+
+
+def _bounded(estimate: Estimate, values: Floats, limit: float | None) -> Estimate:
+    """The mean of values that a limit bounds: its interval does not end beyond. Values may, slightly."""
+    if limit is None or estimate.low is None:
+        return estimate
+    most = max(limit, float(np.nanmax(values)))
+    note = estimate.note.replace(NO_UPPER_LIMIT, "").strip()
+    return replace(estimate, high=most if estimate.high is None else min(estimate.high, most), note=note)
 
 
 def cost_per_success(results: Results, tasks: Ints) -> Estimate:

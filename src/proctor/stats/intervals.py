@@ -30,6 +30,7 @@ BLOCK = 1_000_000
 """Values drawn at once: bounds the memory of resampling to a few tens of MB."""
 
 LIKE, THESE = "tasks like these", "these tasks"
+NO_UPPER_LIMIT = "No upper limit: too few distinct values."
 NO_SPREAD = "Standard error not estimable: all tasks have the same value."
 
 
@@ -433,7 +434,7 @@ def mean_cost(
         method = f"wider of Cox's interval and {method}"
     notes = []
     if high is None:
-        notes.append("No upper limit: too few distinct values.")
+        notes.append(NO_UPPER_LIMIT)
     if tasks < FEWEST_SKEWED:
         notes.append(f"Provided that no rare, very expensive item is missing from these {tasks} tasks.")
     return replace(

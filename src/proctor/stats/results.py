@@ -131,6 +131,8 @@ class Results:
     """Runs whose results come from another tool."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     """Items of each run that have no result yet."""
+    time_limit: float | None = None
+    """The longest that any item may work, in seconds; None: unknown, or there is none."""
     rests: tuple[str, ...] = ()
     """What follows in the prompt of each row whose label is only its beginning; empty: no row has any."""
 
@@ -228,9 +230,16 @@ class Results:
         if pair == BY_SESSION:
             codes = self.inputs.coded("session" if "session" in self.inputs.paths else "prompt")
             return self._named(codes), ()
-        varied = self.inputs.varied(groups.codes) if groups else self.inputs.treatment()
+        varied = self.inputs.varied(groups.codes) if groups else self._treatment()
         same = [path for path in self.inputs.paths if path not in varied]
         return self._named(self.inputs.coded(*same)), tuple(sorted(varied))
+
+    def _treatment(self) -> set[str]:
+        """Agent and model, and what differs with them; commands that are agents differ by their names."""
+        known = [self.factors[name].codes for name in TREATMENT if name in self.factors]
+        if len(known) > 1:
+            known.append(known[0] * (int(known[1].max(initial=-1)) + 2) + known[1])
+        return self.inputs.treatment().union(*map(self.inputs.treatment, known))
 
     def _named(self, codes: Ints) -> Labels:
         """Codes with the label of the first row of each; where labels are cut, such that they differ."""

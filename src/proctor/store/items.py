@@ -10,7 +10,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from proctor.item import FINISHED, QUEUED, RUNNING, STATUSES
-from proctor.json_values import CamelJson, JsonObject
+from proctor.json_values import CamelJson, JsonObject, as_map, as_number
 from proctor.store.codec import cut, head
 from proctor.store.database import extended, id_pages, literals, places
 from proctor.store.reader import StoreReader, uses_postgres
@@ -191,6 +191,30 @@ def item_settings(read: StoreReader, run_id: str) -> list[ItemSettings]:
     return read.rows(
         ItemSettings, 'SELECT DISTINCT "digest", "settings" FROM "batch_items" WHERE "runId" = ?', (run_id,)
     )
+
+
+WHOLLY_LIMITED = ("prompt", "function", "scenario", "dialogue")
+"""Runners whose time limit is that of all work on an item; others also check out, set up and check."""
+MOST_LIMITS = 5000
+
+
+class _LimitedItems(TypedDict):
+    runner: str
+    settings: str
+
+
+def time_limit(read: StoreReader, run_id: str) -> float | None:
+    """The longest that an attempt of a run may work, in seconds; None: not every item has a limit, or too
+    many have settings of their own to look at."""
+    rows = read.rows(
+        _LimitedItems,
+        'SELECT DISTINCT "runner", "settings" FROM "batch_items" WHERE "runId" = ? LIMIT ?',
+        (run_id, MOST_LIMITS + 1),
+    )
+    limits = [as_number(as_map(json.loads(row["settings"])), "timeoutSec") for row in rows]
+    is_known = rows and len(rows) <= MOST_LIMITS and all(row["runner"] in WHOLLY_LIMITED for row in rows)
+    known = [limit for limit in limits if limit]
+    return max(known) if is_known and len(known) == len(limits) else None
 
 
 class ItemState(TypedDict):
