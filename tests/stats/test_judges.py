@@ -38,8 +38,8 @@ def say(store, name, opinions, who="Ada"):
         store.save_label(said, NOW)
 
 
-def no_order(*_):
-    return ()
+def no_scale(*_):
+    return {}
 
 
 def test_a_judge_is_held_against_all_that_people_said(store):
@@ -47,7 +47,7 @@ def test_a_judge_is_held_against_all_that_people_said(store):
     judge(store, "polite", verdicts)
     say(store, "polite", {**verdicts, "s0": "Yes", "never judged": "No"})
 
-    (found,) = judges(store.read, no_order)
+    (found,) = judges(store.read, no_scale)
 
     assert (found.labels, found.calibration.things) == (11, 10)
     assert found.calibration.agreement.successes == 9
@@ -58,17 +58,21 @@ def test_a_judge_is_held_against_all_that_people_said(store):
 def test_labels_without_verdicts_are_told_as_such_and_others_are_left_out(store):
     say(store, "polite", {"s1": "Yes"})
     say(store, "brief", {"s1": "No", "s2": "No"})
-    assert [each.evaluator for each in judges(store.read, no_order)] == ["brief", "polite"]
-    (found,) = judges(store.read, no_order, evaluator="polite")
+    assert [each.evaluator for each in judges(store.read, no_scale)] == ["brief", "polite"]
+    (found,) = judges(store.read, no_scale, evaluator="polite")
     assert (found.labels, found.calibration.things, found.digest) == (1, 0, "")
 
 
-def test_the_scale_of_a_judge_is_that_of_its_evaluator_and_dimension(store):
-    judge(store, "polite", {"s1": "Yes"})
-    say(store, "polite", {"s1": "Yes"})
-    asked = []
-    judges(store.read, no_order, lambda evaluator, dimension: asked.append((evaluator, dimension)))
-    assert asked == [("polite", "")]
+def test_labels_without_values_have_those_of_the_scale_of_the_evaluator_and_dimension(store):
+    judge(store, "polite", {"s1": "Yes", "s2": "Yes", "s3": "No"})
+    for session, label in {"s1": "yes", "s2": "No", "s3": "Never"}.items():
+        store.save_label(Label(session_id=session, evaluator="polite", who="Ada", label=label), NOW)
+    scales = {("polite", ""): {"Yes": 1.0, "No": 0.0, "Never": -1.0}}
+
+    (found,) = judges(store.read, lambda *judged: scales[judged])
+
+    assert found.calibration.bias.value == pytest.approx((0 + 1 + 1) / 3)
+    assert found.calibration.words == ["Never", "No", "Yes"]
 
 
 @pytest.mark.parametrize(("old", "new"), [("a", "b"), ("b", "a")])
@@ -77,6 +81,6 @@ def test_the_last_version_is_that_of_the_latest_verdict(store, old, new):
     judge(store, "polite", {"s1": "Yes"}, digest=new, at=NOW + timedelta(hours=1))
     judge(store, "polite", {"s1": "No", "s2": "No"}, digest=old)
 
-    (found,) = judges(store.read, no_order)
+    (found,) = judges(store.read, no_scale)
 
     assert (found.digest, found.calibration.things) == (new, 1)

@@ -18,7 +18,17 @@ from proctor.evaluators.rendering import turns_of
 from proctor.formatting import count_words, plural
 from proctor.json_values import JsonObject
 from proctor.score import Level, Score
-from proctor.stats.calibration import Calibration, JudgedTargetPair, LabelValue, Scale, calibrate
+from proctor.stats.calibration import (
+    Calibration,
+    JudgedTargetPair,
+    LabelValue,
+    Ratings,
+    Scale,
+    calibrate,
+    ends_of,
+    on_scale,
+    order_of,
+)
 from proctor.stats.intervals import Estimate, Rate
 from proctor.store import Store, annotations
 from proctor.store.annotations import CalibrationRecord
@@ -212,14 +222,14 @@ def calibrate_evaluator(
         dimension: calibrate(
             _judged_targets(targets, sessions, scores, dimension, scale),
             order=order_of(scale),
-            scale=_ends(scale),
+            scale=ends_of(scale),
         )
         for dimension, targets in labeled.items()
         for scale in [scale_in(evaluator, dimension)]
     }
     for dimension, calibration in calibrations.items():
         if calibration.things:
-            ends = _ends(scale_in(evaluator, dimension))
+            ends = ends_of(scale_in(evaluator, dimension))
             ctx.store.change(
                 annotations.save_calibration, _record(evaluator, dimension, calibration, ends), ctx.now()
             )
@@ -301,18 +311,6 @@ def scale_in(evaluator: Evaluator, dimension: str) -> Mapping[str, float | None]
     return _scales(evaluator).get(dimension, {})
 
 
-def order_of(scale: Mapping[str, float | None]) -> list[str]:
-    """The labels from lowest to highest; empty when they have no order."""
-    worth = {label: value for label, value in scale.items() if value is not None}
-    return sorted(worth, key=lambda label: worth[label]) if len(worth) == len(scale) else []
-
-
-def _ends(scale: Mapping[str, float | None]) -> Scale | None:
-    """The lowest and the highest value of a scale; None: it has no values."""
-    values = [value for value in scale.values() if value is not None]
-    return (min(values), max(values)) if len(set(values)) > 1 else None
-
-
 def _record(
     evaluator: Evaluator, dimension: str, calibration: Calibration, scale: Scale | None
 ) -> CalibrationRecord:
@@ -334,7 +332,7 @@ def _judged_targets(
     sessions: Mapping[str, Evidence],
     scores: Mapping[tuple[str, str, str], Sequence[Score]],
     dimension: str,
-    scale: Mapping[str, float | None],
+    scale: Ratings,
 ) -> list[JudgedTargetPair]:
     return [
         JudgedTargetPair(
@@ -351,16 +349,6 @@ def _judged_targets(
         for (session, target), human in targets.items()
         if scores.get((session, target, dimension))
     ]
-
-
-def on_scale(scale: Mapping[str, float | None], opinion: LabelValue) -> LabelValue:
-    """A human label in the spelling of the scale, with its value."""
-    spellings = {label.casefold(): label for label in scale}
-    label = spellings.get(opinion.label.strip().casefold(), opinion.label)
-    if not label and opinion.value is not None:
-        label = next((each for each, value in scale.items() if value == opinion.value), "")
-    value = scale.get(label) if opinion.value is None else opinion.value
-    return LabelValue(label=label, value=value)
 
 
 def _place(evidence: Evidence, target: str) -> int:

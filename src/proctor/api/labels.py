@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -22,6 +23,7 @@ from proctor.jobs.evaluation.labeled_scores import LabeledJudge
 from proctor.jobs.evaluation.labeled_scores import judges as labeled_judges
 from proctor.json_values import CamelJson, JsonMap
 from proctor.score import Level
+from proctor.stats.calibration import LabelValue, Ratings, on_scale
 from proctor.store import transcripts
 from proctor.store.annotations import (
     LONGEST_NOTE,
@@ -45,8 +47,6 @@ NOBODY = "someone"
 """Author of what nobody has signed."""
 Key = tuple[str, str, str]
 """An evaluator, a dimension, a target."""
-Ratings = Mapping[str, float | None]
-"""The labels of a scale and their values; None: categorical. Empty: unknown or free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +211,8 @@ def label_session(
     Label and value are completed from the rating scale of the evaluator. `turn-2` is the second turn.
     """
     evaluator, dimension = _as_scored(evaluator, dimension)
-    label, value = _on_scale(ratings_of(ctx, evaluator, dimension), label.strip(), value)
-    if evaluator == RATING and label not in RATINGS:
+    opinion = on_scale(ratings_of(ctx, evaluator, dimension), LabelValue(label=label.strip(), value=value))
+    if evaluator == RATING and opinion.label not in RATINGS:
         raise UsageError("a rating is a whole number from 1 to 5")
     session_id = ctx.store.read.session(session_id)["id"]
     target, level = _target(ctx, session_id, target)
@@ -220,8 +220,8 @@ def label_session(
         session_id=session_id,
         evaluator=evaluator,
         who=author.strip() or NOBODY,
-        label=label,
-        value=value,
+        label=opinion.label,
+        value=opinion.value,
         level=level,
         target=target,
         dimension=dimension,
@@ -316,21 +316,9 @@ class JudgeCalibrations:
             return cached[1]
 
     def _compute(self, evaluator: str) -> list[LabeledJudge]:
-        judges = labeled_judges(self._ctx.store.read, self._order, self._ends, evaluator=evaluator)
+        judges = labeled_judges(self._ctx.store.read, partial(ratings_of, self._ctx), evaluator=evaluator)
         # No evaluator judges what ratings are about.
         return [judge for judge in judges if judge.evaluator != RATING]
-
-    def _order(self, evaluator: str, dimension: str) -> list[str]:
-        """The labels, lowest first; empty when they have no order."""
-        values = ratings_of(self._ctx, evaluator, dimension)
-        numbers = {label: value for label, value in values.items() if value is not None}
-        return sorted(numbers, key=numbers.__getitem__) if len(numbers) == len(values) else []
-
-    def _ends(self, evaluator: str, dimension: str) -> tuple[float, float] | None:
-        values = [
-            value for value in ratings_of(self._ctx, evaluator, dimension).values() if value is not None
-        ]
-        return (min(values), max(values)) if len(set(values)) > 1 else None
 
 
 def _human_label(row: LabelRow) -> HumanLabel:
@@ -359,16 +347,6 @@ def _definition(path: Path) -> JsonMap | None:
         return read_definition(path)
     except UsageError:
         return None
-
-
-def _on_scale(ratings: Ratings, label: str, value: float | None) -> tuple[str, float | None]:
-    """Label and value on the rating scale; unchanged if there is none."""
-    for name, number in ratings.items():
-        if label and name.casefold() == label.casefold():
-            return name, number if value is None else value
-        if not label and value is not None and number == value:
-            return name, value
-    return label, value
 
 
 def _target(ctx: RunContext, session_id: str, target: str) -> tuple[str, Level]:

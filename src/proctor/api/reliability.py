@@ -8,8 +8,6 @@ from pathlib import Path
 from proctor.api.calibration import (
     human_labels,
     labeled_sessions,
-    on_scale,
-    order_of,
     scale_in,
     scores_by_session,
 )
@@ -19,7 +17,7 @@ from proctor.errors import AttemptError, UsageError
 from proctor.evaluator import Evaluator, judges_of
 from proctor.json_values import JsonObject
 from proctor.score import Score
-from proctor.stats.calibration import LabelValue
+from proctor.stats.calibration import LabelValue, on_scale, order_of
 from proctor.stats.intervals import Estimate
 from proctor.stats.reliability import RatedTarget, RaterPair, Reliability, reliability
 

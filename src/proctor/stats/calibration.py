@@ -106,6 +106,30 @@ class CalibrationPair:
 
 Scale = tuple[float, float]
 """The lowest and the highest value."""
+Ratings = Mapping[str, float | None]
+"""The labels of a scale and their values; None: categorical. Empty: unknown or free."""
+
+
+def order_of(ratings: Ratings) -> list[str]:
+    """The labels from lowest to highest; empty when they have no order."""
+    worth = {label: value for label, value in ratings.items() if value is not None}
+    return sorted(worth, key=worth.__getitem__) if len(worth) == len(ratings) else []
+
+
+def ends_of(ratings: Ratings) -> Scale | None:
+    """The lowest and the highest value of a scale; None: it has no values."""
+    values = [value for value in ratings.values() if value is not None]
+    return (min(values), max(values)) if len(set(values)) > 1 else None
+
+
+def on_scale(ratings: Ratings, opinion: LabelValue) -> LabelValue:
+    """A human label in the spelling of the scale, with its value."""
+    spellings = {label.casefold(): label for label in ratings}
+    label = spellings.get(opinion.label.strip().casefold(), opinion.label)
+    if not label and opinion.value is not None:
+        label = next((each for each, value in ratings.items() if value == opinion.value), "")
+    value = ratings.get(label) if opinion.value is None else opinion.value
+    return LabelValue(label=label, value=value)
 
 
 def calibrate(

@@ -352,6 +352,7 @@ class JudgeShape(RowModel):
     human_alpha: float | None
     bias: EstimateShape = Field(description="Judge minus human value; above 0: too lenient.")
     confusion: list[ConfusionShape]
+    order: list[str] = Field(description="All labels, lowest first on an ordinal scale.")
     text: str
     notes: list[str]
 

@@ -210,6 +210,7 @@ def judge_shape(judge: LabeledJudge) -> JudgeShape:
             ConfusionShape(human=human, judge=machine, count=count)
             for (human, machine), count in sorted(calibration.confusion.items())
         ],
+        order=list(calibration.words),
         text=_summary(judge),
         # The option exists only on the command line.
         notes=[remark.replace(" (--repeats 3)", "") for remark in calibration.remarks],

@@ -9,17 +9,19 @@ from proctor.stats.calibration import (
     CalibrationPair,
     JudgedTargetPair,
     LabelValue,
-    Scale,
+    Ratings,
     calibrate,
     consensus_of,
+    ends_of,
+    on_scale,
+    order_of,
 )
 from proctor.store import StoreReader
 from proctor.store.annotations import LabeledEvaluator, LabeledScore, labeled_evaluators, labeled_scores
 
-Order = Callable[[str, str], Sequence[str]]
-"""The labels of an evaluator and dimension, lowest first; empty when they have no order."""
-ScaleOf = Callable[[str, str], Scale | None]
-"""The lowest and the highest value of an evaluator and dimension; None: not known."""
+NO_RATINGS: Ratings = {}
+RatingsOf = Callable[[str, str], Ratings]
+"""The rating scale of an evaluator and dimension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,44 +39,42 @@ class LabeledJudge:
     """Of the targets that both have scored."""
 
 
-def judges(
-    read: StoreReader, order: Order, scale: ScaleOf | None = None, *, evaluator: str = ""
-) -> list[LabeledJudge]:
+def judges(read: StoreReader, ratings: RatingsOf, *, evaluator: str = "") -> list[LabeledJudge]:
     """Every evaluator that has labels, the most labeled first; or one of them."""
     verdicts: dict[tuple[str, str], list[LabeledScore]] = defaultdict(list)
     for row in labeled_scores(read, evaluator):
         verdicts[row["evaluator"], row["dimension"]].append(row)
     return [
-        _judge(named, verdicts[named["evaluator"], named["dimension"]], order, scale)
+        _judge(
+            named,
+            verdicts[named["evaluator"], named["dimension"]],
+            ratings(named["evaluator"], named["dimension"]),
+        )
         for named in labeled_evaluators(read, evaluator)
     ]
 
 
-def _judge(
-    named: LabeledEvaluator, rows: Sequence[LabeledScore], order: Order, scale: ScaleOf | None
-) -> LabeledJudge:
+def _judge(named: LabeledEvaluator, rows: Sequence[LabeledScore], ratings: Ratings) -> LabeledJudge:
     last = max(rows, key=lambda row: row["timestamp"] or "", default=None)
     digest = last["evaluatorDigest"] if last else ""
-    targets = _judged_targets(row for row in rows if row["evaluatorDigest"] == digest)
-    ranked = order(named["evaluator"], named["dimension"])
+    targets = _judged_targets((row for row in rows if row["evaluatorDigest"] == digest), ratings)
     return LabeledJudge(
         evaluator=named["evaluator"],
         dimension=named["dimension"],
         level=named["level"],
         digest=digest,
         labels=named["labels"],
-        calibration=calibrate(
-            targets, order=ranked, scale=scale(named["evaluator"], named["dimension"]) if scale else None
-        ),
+        calibration=calibrate(targets, order=order_of(ratings), scale=ends_of(ratings)),
     )
 
 
-def _judged_targets(rows: Iterable[LabeledScore]) -> list[JudgedTargetPair]:
+def _judged_targets(rows: Iterable[LabeledScore], ratings: Ratings = NO_RATINGS) -> list[JudgedTargetPair]:
     people: dict[tuple[str, str], dict[str, LabelValue]] = defaultdict(dict)
     machine: dict[tuple[str, str], dict[tuple[str, str, int], LabelValue]] = defaultdict(dict)
     for row in rows:
         key = row["about"], row["target"]
-        people[key][row["who"]] = LabelValue(label=row["humanLabel"], value=row["humanValue"])
+        opinion = LabelValue(label=row["humanLabel"], value=row["humanValue"])
+        people[key][row["who"]] = on_scale(ratings, opinion)
         order_key = row["timestamp"] or "", row["sessionId"], row["position"]
         machine[key][order_key] = LabelValue(label=row["label"], value=row["value"])
     return [

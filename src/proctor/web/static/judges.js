@@ -28,15 +28,15 @@ function card(judge) {
     el("div", { class: "judge-head" }, el("h3", { title: visible(judge.evaluator) }, shortName(judge.evaluator), judge.dimension ? ` · ${visible(judge.dimension)}` : ""), el("span", { class: "soft small" }, `${plural(judge.targets, "labeled target")}, ${plural(judge.sessions, "session")}, ${plural(judge.people, "labeler")}`)),
     el("p", {}, judge.text),
     el("div", { class: "tiles judge-tiles" }, tiles),
-    judge.confusion.length ? confusion(judge.confusion) : null,
+    judge.confusion.length ? confusion(judge.confusion, judge.order) : null,
     judge.notes.map((remark) => el("p", { class: "soft small" }, visible(remark))),
   );
 }
 
 const tile = (value, words, more) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, words), el("span", { class: "interval" }, more));
 
-function confusion(entries) {
-  const words = [...new Set(entries.flatMap(({ human, judge }) => [human, judge]))].sort();
+/** `words` are the labels in the order of their scale. */
+function confusion(entries, words) {
   if (words.length > 8) return null;
   const most = Math.max(...entries.map(({ count }) => count));
   const cell = (human, judge) => {
