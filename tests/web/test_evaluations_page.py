@@ -166,7 +166,7 @@ def test_verdicts_that_mean_harm_do_nothing_and_a_phone_shows_them(traveled, ope
     expect(labels).to_contain_text("<script>window.pwned = 1</script>")
     labels.get_by_role("textbox", name=re.compile("Your label")).fill(hostile[:200])
     labels.get_by_role("button", name="Save").click()
-    expect(labels).to_contain_text("someone: <script>")
+    expect(labels).to_contain_text("unsigned: <script>")
     expect(page.locator("#judges")).to_contain_text("<script>")
     assert sideways(page) <= 0
     for address in ("/evaluations", "/evaluations/new"):

@@ -119,6 +119,9 @@ def test_a_run_that_stopped_early_shows_valid_intervals_and_runs_the_rest(served
     expect(table.get_by_role("row")).to_have_count(3)
     expect(table).to_contain_text("95% interval")
     expect(table.get_by_role("row").nth(2)).to_contain_text("decided")
+    # What it left is not waiting for anything.
+    expect(page.locator("#tally")).to_contain_text("not needed")
+    expect(page.locator("#items").get_by_text("not needed").first).to_be_visible()
     expect(page.locator("#stop-when")).to_contain_text("These intervals are valid at any time")
     expect(
         page.get_by_text(re.compile("^Decided: scripted/good is better than scripted/bad"))

@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { attempt } from "./dialogs.js";
 import { el, remember, remembered } from "./dom.js";
 import { ago, moment } from "./format.js";
-import { visible } from "./texts.js";
+import { authorName, NOBODY, visible } from "./texts.js";
 
 const WHO = "proctor-labels-who";
 const RATING = "Human.Rating";
@@ -45,7 +45,7 @@ export class Annotations extends HTMLElement {
   }
 
   get author() {
-    return this.who.value.trim() || "someone";
+    return this.who.value.trim() || NOBODY;
   }
 
   async load() {
@@ -76,7 +76,7 @@ export class Annotations extends HTMLElement {
     const own = ratings.find((one) => one.author === this.author)?.value;
     for (const [at, button] of this.buttons.entries()) button.setAttribute("aria-pressed", String(own === at + 1));
     const others = ratings.filter((one) => one.author !== this.author);
-    this.ratings.textContent = others.map((one) => `${visible(one.author)}: ${one.value}`).slice(0, 5).join(" · ");
+    this.ratings.textContent = others.map((one) => `${authorName(one.author)}: ${one.value}`).slice(0, 5).join(" · ");
     this.ratings.hidden = !others.length;
     const tags = kind("tag");
     this.tags.hidden = !tags.length;
@@ -90,12 +90,12 @@ export class Annotations extends HTMLElement {
 
   tag(one) {
     const remove = el("button", { type: "button", class: "quiet tag-remove", dataset: { needs: "label" }, "aria-label": `Remove tag ${visible(one.text)}`, onclick: (event) => this.remove(event.currentTarget, one) }, "×");
-    return el("span", { class: "tag", title: `${visible(one.author)}, ${moment(one.createdAt)}` }, visible(one.text), remove);
+    return el("span", { class: "tag", title: `${authorName(one.author)}, ${moment(one.createdAt)}` }, visible(one.text), remove);
   }
 
   note(one) {
-    const remove = el("button", { type: "button", class: "quiet compact", dataset: { needs: "label" }, "aria-label": `Delete note of ${visible(one.author)}`, onclick: (event) => this.remove(event.currentTarget, one) }, "Delete");
-    return el("li", {}, el("div", { class: "note-head" }, el("b", {}, visible(one.author)), el("span", { class: "soft small", title: moment(one.createdAt) }, ago(one.createdAt)), remove), el("p", { class: "note-text", dir: "auto" }, visible(one.text)));
+    const remove = el("button", { type: "button", class: "quiet compact", dataset: { needs: "label" }, "aria-label": `Delete note of ${authorName(one.author)}`, onclick: (event) => this.remove(event.currentTarget, one) }, "Delete");
+    return el("li", {}, el("div", { class: "note-head" }, el("b", {}, authorName(one.author)), el("span", { class: "soft small", title: moment(one.createdAt) }, ago(one.createdAt)), remove), el("p", { class: "note-text", dir: "auto" }, visible(one.text)));
   }
 
   focusTag() {

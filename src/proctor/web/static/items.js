@@ -31,10 +31,10 @@ function promptCell(row, href) {
 /** What came out of an item, if it was loaded. */
 const outcome = (row) => row.outcome || { answer: "", checkOutput: "", scores: {}, tags: [], notes: 0, isStarred: false };
 
-/** All available columns: key, title, width, and cell content. `titles` has those that the job changes. */
-export function columnsFor(factors, titles, evaluates, scores = []) {
+/** All available columns: key, title, width, and cell content. `titles` has those that the job changes, `word` names a status. */
+export function columnsFor(factors, titles, evaluates, scores = [], word = (status) => status) {
   const plain = [
-    { key: "status", title: "Status", width: "112px", cell: (row) => badge(row.status, row.reason) },
+    { key: "status", title: "Status", width: "112px", cell: (row) => badge(row.status, row.reason, word(row.status)) },
     { key: "reason", title: "Reason", width: "minmax(110px, 1fr)", cell: text("reason") },
     { key: "id", title: "Item", width: "150px", cell: (row) => el("code", {}, row.id) },
     { key: "position", title: "#", width: "64px", numeric: true, cell: (row) => number(row.position + 1) },

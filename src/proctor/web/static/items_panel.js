@@ -3,6 +3,7 @@
 import { api, attempt, byId, confirmed, copyLink, debounced, el, format, go, query, remember, remembered, STATUSES, toast, urlOf } from "./app.js";
 import { activeFilters, isStatusOnly, isUnfiltered, listQuery, parametersOf, readColumns, readFilters, without, writeQuery } from "./item_query.js";
 import { columnsFor, itemsOf } from "./items.js";
+import { statusWord } from "./run_actions.js";
 import { menu } from "./tabs.js";
 import { visible } from "./texts.js";
 
@@ -96,7 +97,7 @@ export class ItemsPanel {
   }
 
   knownColumns() {
-    return columnsFor(this.run.factors, JSON.parse(this.page.dataset.columnTitles), "evaluates" in this.page.dataset, this.scores);
+    return columnsFor(this.run.factors, JSON.parse(this.page.dataset.columnTitles), "evaluates" in this.page.dataset, this.scores, (status) => statusWord(this.run, status));
   }
 
   /** Columns of scores and answers exist once an item has one. */
@@ -178,7 +179,7 @@ export class ItemsPanel {
         "button",
         { type: "button", class: "chip", "aria-pressed": String(pressed), dataset: { status }, onclick: () => this.choose(status) },
         status ? el("i", { class: `b-${status}` }) : null,
-        status || "all",
+        status ? statusWord(this.run, status) : "all",
         el("span", { class: "figures" }, number(count)),
       );
     };

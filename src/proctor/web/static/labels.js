@@ -5,7 +5,7 @@ import { api, query } from "./api.js";
 import { attempt, toast } from "./dialogs.js";
 import { el, remember, remembered } from "./dom.js";
 import { ago } from "./format.js";
-import { visible } from "./texts.js";
+import { authorName, NOBODY, visible } from "./texts.js";
 
 const WHO = "proctor-labels-who";
 const BLIND = "proctor-labels-blind";
@@ -63,7 +63,7 @@ export class Labels extends HTMLElement {
   }
 
   row(thing) {
-    const ownLabel = thing.labels.find((label) => label.author === (this.who.value.trim() || "someone"));
+    const ownLabel = thing.labels.find((label) => label.author === (this.who.value.trim() || NOBODY));
     const isHidden = this.blind.checked && !ownLabel;
     const verdict = thing.verdict;
     const result = !verdict ? el("span", { class: "soft" }, "not evaluated") : verdict.error ? el("span", { class: "status s-error" }, "failed") : isHidden ? el("span", { class: "soft" }, "hidden") : el("b", {}, [visible(verdict.label), rounded(verdict.value)].filter(Boolean).join(" · "));
@@ -79,7 +79,7 @@ export class Labels extends HTMLElement {
 
   labelLine(label, verdict) {
     const same = verdict && !verdict.error ? (label.label ? label.label === verdict.label : label.value === verdict.value) : null;
-    return el("div", { class: "said-line" }, el("b", {}, visible(label.author)), ": ", el("b", { class: same === null ? null : same ? "agrees" : "differs" }, [visible(label.label), label.label ? "" : rounded(label.value)].filter(Boolean).join("")), el("span", { class: "soft small" }, ` ${same === null ? "" : same ? "agrees with the judge · " : "differs from the judge · "}${ago(label.at)}`), label.note ? el("p", { class: "soft small", dir: "auto" }, visible(label.note)) : null);
+    return el("div", { class: "said-line" }, el("b", {}, authorName(label.author)), ": ", el("b", { class: same === null ? null : same ? "agrees" : "differs" }, [visible(label.label), label.label ? "" : rounded(label.value)].filter(Boolean).join("")), el("span", { class: "soft small" }, ` ${same === null ? "" : same ? "agrees with the judge · " : "differs from the judge · "}${ago(label.at)}`), label.note ? el("p", { class: "soft small", dir: "auto" }, visible(label.note)) : null);
   }
 
   form(thing, ownLabel) {

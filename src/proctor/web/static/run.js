@@ -8,7 +8,7 @@ import { onKeys } from "./keys.js";
 import { firstItems, ItemsPanel } from "./items_panel.js";
 import { ending } from "./notify.js";
 import { ResultsPanel } from "./results.js";
-import { deleteRun, doneWords } from "./run_actions.js";
+import { deleteRun, doneWords, hasStoppedEarly, statusWord } from "./run_actions.js";
 import { foreignNotice } from "./signatures.js";
 import { menu, Tabs } from "./tabs.js";
 import { visible } from "./texts.js";
@@ -56,7 +56,7 @@ function showRun(next) {
   notifyOfEnd(run);
   byId("status").replaceChildren(run.isStopping ? el("span", { class: "status s-running" }, "stopping…") : badge(run.status, run.reason));
   byId("progress").update(run.counts);
-  const counted = (status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${status}`);
+  const counted = (status) => el("span", {}, el("i", { class: `b-${status}` }), el("b", {}, number(run.counts[status])), ` ${statusWord(run, status)}`);
   byId("tally").replaceChildren(...STATUSES.filter((status) => run.counts[status]).map(counted));
   byId("done").textContent = doneWords(run, "item");
   byId("items-count").textContent = number(run.itemCount);
@@ -228,15 +228,13 @@ function showFacts() {
 
 const retried = () => run.counts.error + run.counts.fail + run.counts.timeout;
 
-const hasStoppedEarly = () => run.status === "completed" && run.stopWhen && run.counts.queued > 0;
-
 function showActions() {
   byId("abort").hidden = !["running", "halted", "interrupted"].includes(run.status);
   byId("abort").disabled = run.isStopping;
   // Of a run that is not running, an abort only gives up the rest: that is not its main action.
   byId("abort").classList.toggle("quiet", run.status !== "running");
-  byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status) && !hasStoppedEarly();
-  byId("resume").textContent = hasStoppedEarly() ? "Run the rest" : "Resume";
+  byId("resume").hidden = !["halted", "interrupted", "aborted"].includes(run.status) && !hasStoppedEarly(run);
+  byId("resume").textContent = hasStoppedEarly(run) ? "Run the rest" : "Resume";
   byId("delete").hidden = run.status === "running";
   byId("retry").hidden = run.status === "running" || !retried() || !byId("resume").hidden;
 }
@@ -257,12 +255,12 @@ byId("delete").addEventListener("click", async ({ currentTarget }) => {
 });
 
 byId("resume").addEventListener("click", async ({ currentTarget }) => {
-  if (hasStoppedEarly()) {
+  if (hasStoppedEarly(run)) {
     const text = "What the plan wanted to know is decided. The intervals stay valid while the rest runs.";
     const action = `Run ${plural(run.counts.queued, "item")}`;
     if (!await confirmed({ title: "Run the rest?", text, action, danger: false })) return;
   }
-  const changes = { stopEarly: hasStoppedEarly() ? "false" : "" };
+  const changes = { stopEarly: hasStoppedEarly(run) ? "false" : "" };
   if (isOutOfBudget()) {
     const field = el("input", { type: "number", min: run.budgetUsd, step: "any", value: Number((2 * run.budgetUsd).toPrecision(3)), required: true });
     const text = `${money(run.spentUsd)} of ${money(run.budgetUsd)} is spent. Finished items are not repeated.`;

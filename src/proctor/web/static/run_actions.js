@@ -17,6 +17,11 @@ export async function deleteRun(run, button) {
   return Boolean(done);
 }
 
+export const hasStoppedEarly = (run) => Boolean(run.status === "completed" && run.stopWhen && run.counts.queued > 0);
+
+/** A status of items; what a run that stopped early left is not waiting for anything. */
+export const statusWord = (run, status) => (status === "queued" && hasStoppedEarly(run) ? "not needed" : status);
+
 /** How many items have finished: those that an abort ended have not. */
 export function doneWords(run, noun = "") {
   const total = noun ? plural(run.itemCount, noun) : number(run.itemCount);

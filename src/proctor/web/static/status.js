@@ -8,9 +8,9 @@ export const STATUSES = ["success", "fail", "timeout", "error", "running", "queu
 export const RUN_STATUSES = ["running", "completed", "halted", "interrupted", "aborted"];
 
 /** A status as a colored word. */
-export function badge(status, reason = "") {
+export function badge(status, reason = "", word = status) {
   // Nothing checked it, so it is no proven success.
-  const shown = status === "success" && reason === "unchecked" ? "unchecked" : status;
+  const shown = status === "success" && reason === "unchecked" ? "unchecked" : word;
   return el("span", { class: `status s-${shown === "unchecked" ? "queued" : status}`, title: reason || null }, shown);
 }
 

@@ -96,6 +96,12 @@ export function breakable(name) {
   return visible(name).split(/(?<=[/_-])|(?<=[.:])(?!\d)/).flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part]));
 }
 
+/** The author of what nobody has signed, in the store. */
+export const NOBODY = "someone";
+
+/** Who wrote something. */
+export const authorName = (author) => (author === NOBODY ? "unsigned" : visible(author));
+
 /** The first line that is not blank, truncated. */
 export function firstLine(text, longest = 160) {
   const line = visible(text).split("\n").find((one) => one.trim()) || "";
