@@ -1,5 +1,9 @@
 """Several raters of one scale: all together, pair by pair, and where they differ."""
 
+import numpy as np
+import pytest
+
+from proctor.stats.agreement import alpha
 from proctor.stats.reliability import RatedTarget, reliability
 
 # The four coders of Krippendorff (2011); a dot: not rated.
@@ -39,3 +43,29 @@ def test_the_interval_of_alpha_takes_sessions_as_units():
 
     assert not alone.weighted and alone.alpha.low < alone.alpha.value < alone.alpha.high
     assert reliability(joined, people=["A", "B"], judges=[]).alpha.note == "Fewer than 20 units: no interval."
+
+
+@pytest.mark.parametrize(("runs_of", "noise"), [(30, 0.5), (60, 1.0)])
+def test_intervals_of_weighted_kappa_and_ordinal_alpha_cover_the_true_values(runs_of, noise):
+    """Two raters of five categories who see one latent value, each with noise of their own."""
+    rng, repeats = np.random.default_rng(5), 250
+
+    def rated(number):
+        seen = 3 + 1.2 * rng.normal(size=number) + noise * rng.normal(size=(2, number))
+        return np.clip(np.round(seen), 1, 5).astype(int)
+
+    a, b = rated(200_000)
+    true_kappa = 1 - ((a - b) ** 2).mean() / (a.var() + b.var() + (a.mean() - b.mean()) ** 2)
+    true_alpha = alpha(np.stack([a, b], axis=1)[:20_000].tolist(), "ordinal").value
+    covered = np.zeros(2)
+    for _ in range(repeats):
+        ratings = rated(runs_of).astype(str)
+        by_unit = enumerate(zip(*ratings, strict=True))
+        targets = [RatedTarget(session=f"s{n}", ratings={"A": a, "B": b}) for n, (a, b) in by_unit]
+        found = reliability(targets, people=["A", "B"], judges=[], order=list("12345"))
+        for place, (estimate, true) in enumerate(
+            ((found.pairs[0].kappa, true_kappa), (found.alpha, true_alpha))
+        ):
+            covered[place] += estimate.low <= true <= estimate.high
+
+    assert ((covered / repeats > 0.92) & (covered / repeats <= 0.99)).all()

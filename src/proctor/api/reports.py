@@ -110,6 +110,7 @@ def analyze_folder(
 
 def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnalysis:
     from proctor.jobs.scenario.analysis import BatchAnalyzer, analysis_folder, experiment_text
+    from proctor.jobs.scenario.codes import coder_agreement
 
     analyzer = BatchAnalyzer(folder, metric=metric)
     target = analysis_folder(folder, metric)
@@ -121,7 +122,20 @@ def _experiment(folder: Path, report: bool, metric: str, *_: str) -> FolderAnaly
     document = {
         name.removesuffix(".json").replace("-", "_"): part for name, part in analyzer.documents().items()
     }
-    return FolderAnalysis(document=document, text=experiment_text(document), files=files)
+    coders = coder_agreement(folder)
+    lines = [experiment_text(document), *(f"{name}: {each}" for name, each in coders.items())]
+    if coders:
+        document["human_codes"] = {
+            name: {
+                "coders": each.coders,
+                "runs": each.alpha.runs,
+                "alpha": each.alpha.value,
+                "low": each.alpha.low,
+                "high": each.alpha.high,
+            }
+            for name, each in coders.items()
+        }
+    return FolderAnalysis(document=document, text="\n".join(lines), files=files)
 
 
 def _simulation(folder: Path, report: bool, metric: str, by: str, against: str) -> FolderAnalysis:

@@ -306,11 +306,16 @@ def test_human_codes_of_a_manual_metric_enter_the_analysis_without_a_new_run(
     study = read_study(tmp_path)
     assert [each.metrics.get("warmth") for each in study.runs] == [1.5] * 3 + [2.5] * 3
     assert study.scales["warmth"] == (1, 5)
+    # Ordinal, by hand: three pairs 1-2 and three 2-3; ranks 1.5, 6 and 10.5: 1 - 11 * 243 / 2916.
+    coded = json.loads(done.stdout)["human_codes"]["warmth"]
+    assert (coded["coders"], coded["runs"]) == (["ana", "ben"], 6)
+    assert coded["alpha"] == pytest.approx(1 / 12)
     assert [each.metrics.get("ended_well") for each in study.runs[:3]] == [None, 1, None]
 
     table.write_text("run_id,metric,value,who\nvar-001-run-001,warmth,4,ana\n")
-    proctor("analyze", str(tmp_path), "--codes", str(table))
+    again = proctor("analyze", str(tmp_path), "--codes", str(table))
     assert read_study(tmp_path).runs[0].metrics["warmth"] == 3
+    assert "warmth: coded by ana, ben; alpha " in again.stdout
 
     bad = ["var-009-run-001,warmth,1,a", "var-001-run-001,trust,1,a", "var-001-run-001,warmth,6,a"]
     table.write_text("\n".join(["run_id,metric,value,who", *bad, "../runs,warmth,1,a"]))

@@ -9,14 +9,17 @@ import io
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from proctor.errors import UsageError
+from proctor.formatting import figure, limits_text, plural
 from proctor.json_values import JsonMap, as_list, as_map, as_number, as_text
 from proctor.scenario.run_files import write_whole
+from proctor.stats.agreement import Metric, alpha
+from proctor.stats.intervals import Estimate
 
 CODES = "human-codes.csv"
 COLUMNS = ("run_id", "metric", "value", "who")
@@ -33,6 +36,8 @@ class Code:
     metric: str
     value: str
     who: str
+    kind: str = ""
+    """The type that the run's scenario declares for the metric."""
 
 
 def read_codes(folder: Path, path: Path) -> list[Code]:
@@ -49,7 +54,8 @@ def read_codes(folder: Path, path: Path) -> list[Code]:
             definitions[code.run_id] = _definitions(folder, code.run_id)
         if problem := _problem(code, definitions[code.run_id]):
             problems.append(f"{path}:{number}: {problem}")
-        codes.append(code)
+        kind = as_text(_definition(definitions[code.run_id], code.metric), "type")
+        codes.append(replace(code, kind=kind))
     if problems:
         raise UsageError("\n".join(problems[:MOST_PROBLEMS]))
     return codes
@@ -61,7 +67,7 @@ def add_codes(folder: Path, path: Path) -> int:
     kept = read_codes(folder, folder / CODES) if (folder / CODES).exists() else []
     latest = {(code.run_id, code.metric, code.who): code for code in (*kept, *added)}
     text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    table = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     table.writeheader()
     table.writerows(asdict(code) for code in latest.values())
     write_whole(folder / CODES, text.getvalue())
@@ -72,23 +78,72 @@ def coded_values(folder: Path) -> dict[str, dict[str, float | str]]:
     """The value of each coded run and metric, of the codes that are kept with an experiment."""
     if not (folder / CODES).exists():
         return {}
-    given: dict[tuple[str, str], list[str]] = defaultdict(list)
+    given: dict[tuple[str, str], list[Code]] = defaultdict(list)
     for code in read_codes(folder, folder / CODES):
-        given[code.run_id, code.metric].append(code.value)
+        given[code.run_id, code.metric].append(code)
     values: dict[str, dict[str, float | str]] = defaultdict(dict)
     for (run_id, metric), codes in given.items():
-        value = _one_value(codes, as_text(_definition(_definitions(folder, run_id), metric), "type"))
+        value = _one_value(codes)
         if value is not None:
             values[run_id][metric] = value
     return values
 
 
-def _one_value(codes: Sequence[str], kind: str) -> float | str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoderAgreement:
+    """How far the coders of one metric agree."""
+
+    coders: Sequence[str]
+    alpha: Estimate
+    """Krippendorff's, of the runs that several have coded: ordinal for whole numbers, of intervals for other
+    numbers, nominal for the rest."""
+
+    def __str__(self) -> str:
+        low, high = self.alpha.low, self.alpha.high
+        limits = "" if low is None else f", 95% CI {limits_text(low, high)}"
+        value = figure(self.alpha.value)
+        runs = plural(self.alpha.runs, "run")
+        note = f" {self.alpha.note}" if self.alpha.note else ""
+        return f"coded by {', '.join(self.coders)}; alpha {value}{limits} ({runs} coded by several).{note}"
+
+
+def coder_agreement(folder: Path) -> dict[str, CoderAgreement]:
+    """The agreement of the coders of each metric, of the codes that are kept with an experiment."""
+    if not (folder / CODES).exists():
+        return {}
+    coders: dict[str, set[str]] = defaultdict(set)
+    units: dict[str, dict[str, list[float | str]]] = defaultdict(lambda: defaultdict(list))
+    for code in read_codes(folder, folder / CODES):
+        coders[code.metric].add(code.who or "someone")
+        units[code.metric][code.run_id].append(_typed(code))
+    return {
+        metric: CoderAgreement(
+            coders=sorted(coders[metric]), alpha=alpha(list(by_run.values()), _metric_of(by_run.values()))
+        )
+        for metric, by_run in units.items()
+    }
+
+
+def _metric_of(units: Iterable[Sequence[float | str]]) -> Metric:
+    values = {value for unit in units for value in unit}
+    if any(isinstance(value, str) for value in values) or values <= {0.0, 1.0}:
+        return "nominal"
+    return "ordinal" if all(float(value).is_integer() for value in values) else "interval"
+
+
+def _typed(code: Code) -> float | str:
+    """The value of a code as its metric's type has it."""
+    if code.kind == "boolean":
+        return TRUTHS[code.value.casefold()]
+    return code.value if code.kind == "string" else float(code.value)
+
+
+def _one_value(codes: Sequence[Code]) -> float | str | None:
     """What several coders say together; None: a tie."""
-    if kind not in ("boolean", "string"):
-        return fmean(map(float, codes))
-    given = [TRUTHS[code.casefold()] for code in codes] if kind == "boolean" else list(codes)
-    counts = Counter[float | str](given).most_common(2)
+    given = [_typed(code) for code in codes]
+    if codes[0].kind not in ("boolean", "string"):
+        return fmean(map(float, given))
+    counts = Counter(given).most_common(2)
     return None if len(counts) > 1 and counts[0][1] == counts[1][1] else counts[0][0]
 
 
