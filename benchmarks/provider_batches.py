@@ -77,7 +77,8 @@ class Trial:
 
     def answer(self, body: Mapping[str, Any]) -> ServerReply:
         """An answer of a known price, or a failure, which costs nothing."""
-        task = body["messages"][-1]["content"]
+        content = body["messages"][-1]["content"]
+        task = content if isinstance(content, str) else content[0]["text"]
         if self.failing.pop(task, 0):
             return failure(500)
         self.answered[task] += 1

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from harbours import SCENARIO, write_config, write_harbour
 
 from proctor.testing import eventually
 from proctor.testing.model_server import failure, reply
@@ -180,3 +181,33 @@ def test_a_provider_without_batches_is_refused_before_anything_starts(desk):
 
     assert refused.returncode == 2
     assert "`service: batch`: xai has no batches that Proctor can send" in refused.stderr
+
+
+def test_each_turn_of_all_dialogues_is_a_batch(desk, model_server):
+    model_server.answers = [reply("Hello.")]
+    config = {"num_runs": 3, "max_turns": 1, "max_workers": 3, "service": "batch", "model_name": "gpt-4o"}
+    (desk.folder / "config.yaml").write_text(json.dumps(config))
+
+    done = desk("simulate", "--config", "config.yaml", "--output-dir", "out", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert (len(model_server.requests), len(model_server.batches)) == (6, 2)
+
+
+async def test_the_calls_of_an_experiment_are_batches(harbour):
+    write_harbour(harbour.folder, scenario=SCENARIO.replace("turns: 3", "turns: 1"))
+    config = write_config(harbour.folder, runs=2, parallel=2, more="variations: []\nservice: batch")
+
+    told = await harbour.run("experiment", config)
+
+    # Three calls of one cent each.
+    assert told["costUsd"] == pytest.approx(2 * 3 * 0.01 / 2)
+    assert len(harbour.server.batches) == 3
+
+
+def test_what_gemini_takes_in_no_batch_goes_alone(desk, model_server):
+    entry = {"prompt": TASKS, "model": GEMINI, "settings": {"max_tokens": 1000, "reasoning_effort": "low"}}
+
+    done = desk(*planned(desk, matrix=[entry]), "--json")
+
+    assert json.loads(done.stdout)["costUsd"] == bill(model_server) == pytest.approx(6 * ALONE)
