@@ -9,6 +9,7 @@ from comparisons import compare_runs, compare_within, groups_of_runs
 from databases import query
 from proctor.errors import NotFound, UsageError
 from proctor.item import Item
+from proctor.metric import METRICS
 from proctor.results.loading import load_results
 from proctor.score import Score
 from proctor.session import Metric, ModelCall, Usage
@@ -137,7 +138,7 @@ def test_without_a_metric_all_figures_and_all_scores_are_compared_but_no_measure
 
     found = compare_runs(either_store.read, ["before", "after"], NOW)
 
-    assert [each.metric for each in found.contrasts] == ["success", "cost", "time", "tokens", "score:tone"]
+    assert [each.metric for each in found.contrasts] == [*METRICS, "score:tone"]
     assert "metric:risk" in found.metrics
     tone = found.contrasts[-1]
     assert tone.difference.value == pytest.approx(0.5 / 3)

@@ -8,7 +8,7 @@ import pytest
 from stocked_judgments import compared_run
 from stocked_runs import HOSTILE, add_duel, change_items
 
-from proctor.metric import METRIC_TITLES
+from proctor.metric import METRIC_TITLES, METRICS
 
 BETTER = {f"task {n}": "success" for n in range(20)}
 WORSE = {f"task {n}": "success" if n < 6 else "fail" for n in range(20)}
@@ -40,7 +40,7 @@ def test_two_runs_are_paired_by_task_with_interval_and_plain_words(compared):
     assert success["isBetter"] is True
     assert success["words"].startswith("Significant: after succeeds more often, +70.0 pp (95% CI ")
     assert "score:tidy" in answer["metrics"]
-    expected = ["success", "cost", "time", "tokens", "score:tidy"]
+    expected = [*METRICS, "score:tidy"]
     assert [chart["caption"] for chart in answer["charts"]] == expected
     assert all("<script" not in chart["svg"] for chart in answer["charts"])
 

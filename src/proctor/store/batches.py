@@ -21,6 +21,7 @@ from proctor.store.signatures import sign_begin, sign_end, sign_items
 from proctor.store.tables import (
     BY_PEOPLE,
     COLUMNS,
+    NEW_ITEM,
     OF_A_SESSION,
     BatchRow,
     QuestionRow,
@@ -114,7 +115,7 @@ def add_items(connection: Connection, run_id: str, items: Iterable[Item], *, fir
     rows = (row_of(run_id, next(count), item) for item in items)
     # In pages, so that 100,000 items are never in memory at once.
     while page := list(itertools.islice(rows, PAGE_ROWS)):
-        connection.insert_many("batch_items", page)
+        connection.insert_many("batch_items", page, NEW_ITEM)
     return next(count) - first
 
 

@@ -17,7 +17,17 @@ from proctor.errors import UsageError
 from proctor.item import Item, id_of
 from proctor.json_values import CamelJson, as_map, as_name, as_text
 from proctor.store.database import Connection, Row, Transaction
-from proctor.store.tables import COLUMNS, IMPORTED, TABLE, amount, clean, finite, row_of, short, whole
+from proctor.store.tables import (
+    IMPORTED,
+    NEW_ITEM,
+    TABLE,
+    amount,
+    clean,
+    finite,
+    row_of,
+    short,
+    whole,
+)
 from proctor.store.writer import timestamp
 
 INCOMPLETE = ("interrupted", "the import did not finish")
@@ -166,7 +176,7 @@ def add_session(connection: Connection, run_id: str, session: Row, item: Item, r
         number += 1
     if position is None:
         position = _next_position(connection, run_id)
-    row = dict(zip(COLUMNS["batch_items"], row_of(run_id, position, item), strict=True))
+    row = dict(zip(NEW_ITEM, row_of(run_id, position, item), strict=True))
     row |= {"id": id_of(item.digest, number), "repeat": number, **_result(session)}
     connection.insert("batch_items", row)
     connection.update("sessions", {"runId": run_id, "itemId": row["id"]}, '"id" = ?', (session["id"],))
@@ -343,11 +353,8 @@ class _TableWriter:
                 error,
                 *times,
                 session_id,
-                None,
                 tokens,
-                0,
                 cost,
-                "",
             )
         )
         has_usage = cost is not None or tokens > 0
@@ -397,7 +404,10 @@ class _TableWriter:
 
 
 _WRITTEN: Mapping[str, Sequence[str]] = {
-    "batch_items": COLUMNS["batch_items"],
+    "batch_items": (
+        *NEW_ITEM,
+        *("reason", "error", "startedAt", "finishedAt", "sessionId", "tokensTotal", "costUsd"),
+    ),
     "sessions": (
         "id",
         "runId",

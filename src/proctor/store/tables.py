@@ -788,8 +788,15 @@ def whole(number: float | str) -> int:
 # Conversion of items.
 
 
+NEW_ITEM = (
+    *("runId", "id", "position", "digest", "repeat", "runner", "repo", "prompt", "agent", "model"),
+    *("factors", "details", "settings", "status"),
+)
+"""The columns of a new item. The others begin with the defaults that migrations give them."""
+
+
 def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
-    """The row of a new item, in the order of the columns of `batch_items`."""
+    """The values of `NEW_ITEM` for an item."""
     digest = item.digest
     return (
         run_id,
@@ -806,16 +813,6 @@ def row_of(run_id: str, position: int, item: Item) -> tuple[object, ...]:
         _json(item.details),
         _settings_json(item.settings),
         QUEUED,
-        "",
-        "",
-        None,
-        None,
-        None,
-        None,
-        0,
-        0,
-        None,
-        "",
     )
 
 
