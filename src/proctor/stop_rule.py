@@ -112,11 +112,11 @@ class StopState(TypedDict):
     """Items of the run, with those that were not needed."""
 
 
-def stop_lines(state: StopState) -> list[str]:
+def stop_lines(state: StopState, *, has_bars: bool = True) -> list[str]:
     """What `stop_when` has decided, for people: a line for each level, and one for each goal."""
     width = max(len(each["name"]) for each in state["intervals"])
     if state["race"]:
-        return [*_race_lines(state, width), *_decision_lines(state)]
+        return [*_race_lines(state, width, has_bars=has_bars), *_decision_lines(state)]
     lines = [
         f"{state['metric']} by {state['by']} with {100 * state['confidence']:g}% intervals that are valid at "
         "any time:"
@@ -141,7 +141,7 @@ BAR = 20
 """Characters of a bar in a terminal."""
 
 
-def _race_lines(state: StopState, width: int) -> list[str]:
+def _race_lines(state: StopState, width: int, *, has_bars: bool) -> list[str]:
     """The race as a picture in characters: how far each level is from leaving, or from its verdict."""
     tolerance = state["tolerance"] or 0.0
     values = {interval["name"]: interval["value"] for interval in state["intervals"]}
@@ -151,11 +151,11 @@ def _race_lines(state: StopState, width: int) -> list[str]:
         lines = [f"{state['metric']} by {state['by']}, check with margin {tolerance:g}:"]
     for level in state["race"]:
         filled = round(BAR * level["share"])
-        bar = "█" * filled + "·" * (BAR - filled)
+        bar = f"{'█' * filled}{'·' * (BAR - filled)}  " if has_bars else ""
         value = values.get(level["name"])
         shown = "–" if value is None else f"{value:.3g}"
         tasks = plural(level["tasks"], state["unit"])
-        lines.append(f"  {level['name']:<{width}}  {shown:<5}  {bar}  {_state_text(level)}, {tasks}")
+        lines.append(f"  {level['name']:<{width}}  {shown:<5}  {bar}{_state_text(level)}, {tasks}")
     return lines
 
 

@@ -294,6 +294,9 @@ def test_a_race_names_a_model_and_a_killed_one_names_the_same_after_the_same_tas
     assert "decided: use scripted/slow-good: it is at most 0.1 worse than the best" in done.stderr
     assert (state["plannedRuns"], uninterrupted["reason"]) == (6 * TASKS, "decided")
     assert other["finishedRuns"] == 6 * TASKS - uninterrupted["unfinishedCount"]
+    report = proctor("report", "--run", "early").stdout
+    assert "\n**Use scripted/slow-good: it is at most 0.1 worse than the best" in report
+    assert "slow-bad 0 out" in report and "█" not in report
 
 
 def test_a_tie_ends_a_race_that_has_tasks_enough_and_stays_open_otherwise(proctor):

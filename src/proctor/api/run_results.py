@@ -1,6 +1,5 @@
 """Results and charts of a run: computed beside the requests, cached until items finish."""
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from proctor.api.loaded_results import LARGE, STOP_SECONDS, ItemCounts, LoadedRe
 from proctor.cache import LruCache, ResultCache
 from proctor.choice import MARGIN, Choice
 from proctor.context import RunContext
-from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, Section, Sentence, Table, Tone
+from proctor.document import Cell, Chart, Column, Document, Figure, FigureList, Section, Sentence, Table
 from proctor.errors import ProctorError
 from proctor.formatting import percent, whole
 from proctor.item import FAIL, FINISHED, RUNNING, SUCCESS, TIMEOUT
@@ -23,7 +22,7 @@ from proctor.jobs import job_of_run
 from proctor.json_values import CamelJson
 from proctor.report import run_charts
 from proctor.results.summary import durations
-from proctor.stop_rule import STOP_RULE, StopRule, StopState
+from proctor.stop_rule import STOP_RULE, StopRule
 from proctor.store import Scope
 from proctor.store import items as stored_items
 from proctor.store.aggregates import ranked_durations, select
@@ -264,14 +263,14 @@ class ResultsOfRuns:
 
 def answer_of_run(ctx: RunContext, run_id: str) -> Sentence | None:
     """What to use, as the results of a run begin; None while it is executed, or compares nothing."""
+    from proctor.report.answer import stop_verdict
     from proctor.results.loading import load_results
     from proctor.results.stopping import StopMonitor, stored_rule
 
     batch = ctx.store.read.batch(run_id, ctx.now())
     rule = stored_rule(ctx.store.read, batch["runId"])
     if rule is not None and rule.is_adaptive and batch["status"] != RUNNING:
-        verdicts = _verdicts(StopMonitor(rule, ctx.store.read, batch["runId"]).document())
-        return replace(verdicts[0], text=" ".join(verdict.text for verdict in verdicts))
+        return stop_verdict(StopMonitor(rule, ctx.store.read, batch["runId"]).document())
     choice = _choice(ctx, batch, lambda run: load_results(ctx.store.read, [run], ctx.now()))
     return _answer(choice) if choice else None
 
@@ -302,19 +301,6 @@ def _answer(choice: Choice) -> Sentence:
     return answer(choice)
 
 
-def _verdicts(state: StopState) -> list[Sentence]:
-    """What a race or a check has decided: the verdict of the run."""
-    tones: dict[str, Tone] = {"open": "open", "fail": "bad"}
-    return [
-        Sentence(
-            # Other reasons begin with the name of a level.
-            text=f"{re.sub('^use ', 'Use ', decision['reason'])}.",
-            tone=tones.get(decision["outcome"], "good"),
-        )
-        for decision in state["decisions"]
-    ]
-
-
 class _Decisions:
     """Who leads each run, and how many more tasks would decide it."""
 
@@ -326,6 +312,7 @@ class _Decisions:
 
     def sentences(self, batch: BatchRow) -> list[Sentence]:
         """The sentence about the leader; none where a run compares nothing."""
+        from proctor.report.answer import stop_verdicts
         from proctor.report.result_sections import decision_sentence
         from proctor.results.stopping import StopFollower, stored_rule
 
@@ -344,7 +331,7 @@ class _Decisions:
                 follower = StopFollower(rule, read, run_id)
                 self._followers.put(run_id, follower)
         if rule.is_adaptive:
-            return _verdicts(follower.document(total, finished))
+            return stop_verdicts(follower.document(total, finished))
         try:
             standing = follower.monitor(total, finished).standing()
         except ProctorError:

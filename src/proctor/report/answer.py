@@ -1,11 +1,14 @@
 """The answer that a finished run opens with: what to use, why, and what is undecided."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from proctor.choice import FAIL, PASS, Choice, Option
-from proctor.document import Sentence
+from proctor.document import Sentence, Tone
 from proctor.formatting import percent, plural, usd
 from proctor.metric import find_metric
+from proctor.stop_rule import StopState
 
 LISTED = 3
 """Undecided levels that are named."""
@@ -29,6 +32,26 @@ def answer(choice: Choice) -> Sentence:
         f"{baseline.name}{best} ({_rate(choice, baseline)}){cheaper}."
     )
     return Sentence(text=text, note=note, tone="good")
+
+
+def stop_verdicts(state: StopState) -> list[Sentence]:
+    """What a race or a check has decided: of a check, about each level."""
+    tones: dict[str, Tone] = {"open": "open", "fail": "bad"}
+    return [
+        Sentence(
+            # Other reasons begin with the name of a level.
+            text=f"{re.sub('^use ', 'Use ', decision['reason'])}.",
+            tone=tones.get(decision["outcome"], "good"),
+        )
+        for decision in state["decisions"]
+    ]
+
+
+def stop_verdict(state: StopState) -> Sentence:
+    """All of them as one, with the worst tone."""
+    verdicts = stop_verdicts(state)
+    worst = min(verdicts, key=lambda verdict: ("bad", "open", "good").index(verdict.tone))
+    return replace(worst, text=" ".join(verdict.text for verdict in verdicts))
 
 
 def _highest(choice: Choice) -> str:

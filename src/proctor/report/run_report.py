@@ -20,7 +20,7 @@ from proctor.formatting import (
 )
 from proctor.item import ERROR, FINISHED, QUEUED, RUNNING, SUCCESS
 from proctor.report import run_charts
-from proctor.report.answer import answer
+from proctor.report.answer import answer, stop_verdict
 from proctor.report.result_sections import success_against_cost
 from proctor.report.run_charts import limits, places
 from proctor.results.summary import BatchFacts, Cost, Summary
@@ -61,7 +61,7 @@ def run_report(summary: Summary) -> Document:
         title=title(summary),
         subtitle=_state(summary.batches[0]) if len(summary.batches) == 1 else "",
         warnings=list(_warnings(summary)),
-        verdict=answer(summary.choice) if summary.choice else None,
+        verdict=_verdict(summary),
         facts=_facts(summary),
         sections=[
             Chart(title="Items by status", svg=run_charts.outcome_bar(summary.counts)),
@@ -86,6 +86,16 @@ def run_report(summary: Summary) -> Document:
         remarks=[_origin(summary)],
         method=METHOD,
     )
+
+
+def _verdict(summary: Summary) -> Sentence | None:
+    """What to use, or what the race or the check of the run has decided; None: it compares nothing."""
+    if summary.choice:
+        return answer(summary.choice)
+    batch = summary.batches[0] if len(summary.batches) == 1 else None
+    if batch is None or batch.row["status"] == RUNNING or not batch.stop_when or not batch.stop_when["race"]:
+        return None
+    return stop_verdict(batch.stop_when)
 
 
 def title(summary: Summary) -> str:

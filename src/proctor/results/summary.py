@@ -256,7 +256,7 @@ class BatchFacts:
     @property
     def stop_lines(self) -> list[str]:
         """The same for people, with intervals that are valid at any time."""
-        return stop_lines(self.stop_when) if self.stop_when else []
+        return stop_lines(self.stop_when, has_bars=False) if self.stop_when else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
