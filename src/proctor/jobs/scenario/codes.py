@@ -99,12 +99,15 @@ class CoderAgreement:
     numbers, nominal for the rest."""
 
     def __str__(self) -> str:
+        coded = f"coded by {', '.join(self.coders)}"
+        if not self.alpha.runs:
+            return f"{coded}; no run by several"
         low, high = self.alpha.low, self.alpha.high
         limits = "" if low is None else f", 95% CI {limits_text(low, high)}"
         value = figure(self.alpha.value)
         runs = plural(self.alpha.runs, "run")
         note = f" {self.alpha.note}" if self.alpha.note else ""
-        return f"coded by {', '.join(self.coders)}; alpha {value}{limits} ({runs} coded by several).{note}"
+        return f"{coded}; alpha {value}{limits} ({runs} coded by several).{note}"
 
 
 def coder_agreement(folder: Path) -> dict[str, CoderAgreement]:
