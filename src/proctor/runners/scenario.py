@@ -15,7 +15,7 @@ from proctor.json_values import changed
 from proctor.model import Answer, Request
 from proctor.runner import Outcome, Services
 from proctor.runners._judging import judge_scenario
-from proctor.scenario.definition import Plain, Scenario, flattened, scenario_of
+from proctor.scenario.definition import Plain, Scenario, flattened, run_inputs, scenario_of
 from proctor.scenario.prompts import HUMAN, ScenarioModels, run_seed
 from proctor.scenario.simulation import ScenarioSimulation
 from proctor.scenario.state import ScenarioRun, ScenarioTurn, turn_as_plain
@@ -147,7 +147,7 @@ async def _definition(item: Item, services: Services) -> Scenario:
         except ValidationError as error:
             raise WorkspaceError(f"the scenario {name} cannot be played: {error}") from error
     inputs = {name: value for name, value in item.details.items() if name not in RUN_DETAILS}
-    if flattened(plain) != inputs:
+    if inputs not in (run_inputs(plain, item.settings.get("changes") or ()), flattened(plain)):
         raise WorkspaceError(
             f"{name} is not what this run was made from\nResume the experiment from its config."
         )

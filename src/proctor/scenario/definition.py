@@ -6,7 +6,7 @@ classes, which are validated and immutable.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -359,6 +359,19 @@ class Scenario:
         return {path: model for path, model in named.items() if model}
 
     @property
+    def outcomes(self) -> list[str]:
+        """The metrics that patterns and keywords read from texts, and that no rule, event, or end of a run
+        depends on: they can be read again from the texts of a run."""
+        conditions = [self.stop_when, *(event.conditions for event in self.events.values())]
+        steering = {name.partition(".")[0] for each in conditions for name in each}
+        steering |= {word for rule in self.rules for word in re.findall(r"\w+", rule.text)}
+        return [
+            name
+            for name, measure in self.metrics.items()
+            if measure.method in ("regex", "keyword") and name not in steering
+        ]
+
+    @property
     def models(self) -> list[str]:
         """Every model it may call, once each."""
         return list(dict.fromkeys(self.models_by_path.values()))
@@ -442,6 +455,21 @@ def flattened(plain: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     _flatten({name: value for name, value in plain.items() if name != "about"}, "", values)
     return values
+
+
+EXTRACTION = ("pattern", "keywords")
+"""Settings of a metric that say how it is read from a text."""
+
+
+def run_inputs(plain: Plain, changes: Collection[str] = ()) -> dict[str, Any]:
+    """Each value that a run of a scenario depends on, by its path. How an outcome is read from its texts is
+    none, unless it is one of the `changes` of a variation."""
+    outcomes = scenario_of(plain).outcomes
+    left_out = {f"metrics.{name}.{key}" for name in outcomes for key in EXTRACTION}
+    left_out -= {
+        path for path in left_out if any(path == each or path.startswith(f"{each}.") for each in changes)
+    }
+    return {path: value for path, value in flattened(plain).items() if path not in left_out}
 
 
 def _flatten(part: Mapping[str, Any], above: str, values: dict[str, Any]) -> None:

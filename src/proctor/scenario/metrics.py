@@ -5,13 +5,14 @@ same as 0 or false.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from proctor.formatting import count_words, is_unspaced
 from proctor.patterns import PatternMatch, compile_pattern
 from proctor.scenario.definition import Measure, Scenario
 from proctor.scenario.prompts import Prompts, ScenarioModels
-from proctor.scenario.state import Decision, Value
+from proctor.scenario.state import Decision, ScenarioTurn, Value
 from proctor.session import Invalid
 
 # Groups of three digits, or digits alone: `12, 15` are two numbers, and `3,5` is ambiguous.
@@ -44,16 +45,46 @@ async def measure(
     """All metrics of a turn. `besides` are the other texts of the narrator."""
     values: dict[str, Value] = {}
     reader = _MetricReader(scenario, prompts, models, turn)
+    actions = {short: decision.action for short, decision in decisions.items()}
     for name, rule in scenario.metrics.items():
-        if rule.actor_specific or rule.actor:
-            for short in _actors_of(rule, scenario):
-                key = name if rule.actor else f"{name}.{short}"
-                values[key] = await reader.read(name, rule, [decisions[short].action], about=short)
-        else:
-            # The world state takes precedence; actions count only where it has no value.
-            texts = [world_state, besides, *reversed([decision.action for decision in decisions.values()])]
-            values[name] = await reader.read(name, rule, texts)
+        for key, texts, about in _readings(name, rule, scenario, [world_state, besides], actions):
+            values[key] = await reader.read(name, rule, texts, about=about)
     return values
+
+
+def read_again(scenario: Scenario, turn: ScenarioTurn) -> ScenarioTurn:
+    """A finished turn with its outcomes as the scenario reads them now; one without texts stays as it is."""
+    if not turn.world_state:
+        return turn
+    values = dict(turn.metrics)
+    besides = "\n".join(filter(None, (turn.key_changes, turn.consequences)))
+    actions = {short: decision.action for short, decision in turn.decisions.items()}
+    for name in scenario.outcomes:
+        rule = scenario.metrics[name]
+        for key, texts, _ in _readings(name, rule, scenario, [turn.world_state, besides], actions):
+            if key in values:
+                values[key] = _read_texts(rule, texts)
+    return replace(turn, metrics=values)
+
+
+def _readings(
+    name: str, rule: Measure, scenario: Scenario, world: Sequence[str], actions: Mapping[str, str]
+) -> Iterator[tuple[str, list[str], str]]:
+    """The values of a metric in a turn: name, the texts to read it from, and the actor it is about."""
+    if rule.actor_specific or rule.actor:
+        for short in _actors_of(rule, scenario):
+            yield name if rule.actor else f"{name}.{short}", [actions.get(short, "")], short
+    else:
+        # The world state takes precedence; actions count only where it has no value.
+        yield name, [*world, *reversed(list(actions.values()))], ""
+
+
+def _read_texts(rule: Measure, texts: Sequence[str]) -> Value:
+    """The value of a pattern or keyword metric in the first text that has one."""
+    if rule.method == "keyword" or (rule.type == "boolean" and rule.pattern):
+        return read_text(rule, texts[0])
+    values = (read_text(rule, text) for text in texts if text)
+    return next((value for value in values if value is not None), None)
 
 
 def at_start(scenario: Scenario) -> dict[str, Value]:
@@ -102,10 +133,7 @@ class _MetricReader:
         """The value of a metric in the first text that has one; a model reads the first text only."""
         if rule.method == "model":
             return await self._from_model(name, rule, texts[0], about)
-        if rule.method == "keyword" or (rule.type == "boolean" and rule.pattern):
-            return read_text(rule, texts[0])
-        values = (read_text(rule, text) for text in texts if text)
-        return next((value for value in values if value is not None), None)
+        return _read_texts(rule, texts)
 
     async def _from_model(self, name: str, rule: Measure, text: str, about: str) -> Value:
         answer = await self.models.ask(

@@ -15,7 +15,8 @@ from statistics import fmean
 from typing import Any
 
 from proctor.formatting import plural
-from proctor.scenario.definition import Scenario, Validation
+from proctor.json_values import as_map
+from proctor.scenario.definition import EXTRACTION, Scenario, Validation
 from proctor.scenario.state import (
     COMPLETED,
     EVALUATORS,
@@ -115,6 +116,7 @@ def metrics_document(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
                 "unit": rule.unit,
                 "method": rule.method,
                 **({} if rule.range is None else {"range": list(rule.range)}),
+                **extraction_of(asdict(rule)),
             }
             for name, rule in scenario.metrics.items()
         }
@@ -363,6 +365,7 @@ STATE = "scenario-state.json"
 FIGURES = ("metrics.json", "metrics.csv", "costs.json", LOG)
 """The files of a run whose texts are not saved."""
 VERSION = 1
+NO_MEASURES: Mapping[str, Mapping[str, Any]] = {}
 MOST_BYTES = 512 * 1024 * 1024
 _TEXTS = ("talks", "key_changes", "consequences", "summary")
 
@@ -404,12 +407,32 @@ def read_run(folder: Path) -> ScenarioRun | None:
         return None
 
 
-def is_intact(folder: Path, run: ScenarioRun, *, whole: bool = True) -> bool:
-    """Whether the files of a run beside its state are there and can be read."""
+def extraction_of(measure: Mapping[str, Any]) -> dict[str, Any]:
+    """How a metric is read from texts, as its definition in `metrics.json` says."""
+    return {
+        key: [*value] if key == "keywords" else value for key in EXTRACTION if (value := measure.get(key))
+    }
+
+
+def is_intact(
+    folder: Path,
+    run: ScenarioRun,
+    *,
+    whole: bool = True,
+    measures: Mapping[str, Mapping[str, Any]] = NO_MEASURES,
+) -> bool:
+    """Whether the files of a run beside its state are there, can be read, and have the metrics as `measures`
+    read them."""
     names = [f"world-state-{turn.number:03d}.md" for turn in run.turns] if whole else []
     try:
-        for name in ("metrics.json", "costs.json"):
-            json.loads((folder / name).read_text(encoding="utf-8"))
+        documents = [
+            json.loads((folder / name).read_text(encoding="utf-8")) for name in ("metrics.json", "costs.json")
+        ]
+        for name, definition in as_map(documents[0], "metrics_definitions").items():
+            written = extraction_of(as_map(definition))
+            # Earlier versions have not written it.
+            if written and name in measures and written != extraction_of(measures[name]):
+                return False
         return all((folder / name).stat().st_size for name in (LOG, *names))
     except (OSError, ValueError, RecursionError):
         return False

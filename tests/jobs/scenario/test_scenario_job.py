@@ -105,6 +105,61 @@ async def test_names_given_later_are_those_of_the_files_and_no_run_is_new(ctx, f
     ]
 
 
+METRICS = "metrics: {warmth: {type: int, extraction_method: regex, pattern: 'cold (\\d+)'}}\n"
+WARM = METRICS.replace("cold", "warm")
+
+
+def extracted(folder):
+    """The last warmth of each run, in its files."""
+    paths = sorted((folder / "out" / "runs").glob("*/metrics.json"))
+    return [json.loads(path.read_text())["final_metrics"]["warmth"] for path in paths]
+
+
+async def resume_with(ctx, folder, metrics):
+    """Resume with these metrics; the number of new runs."""
+    (folder / "scenario" / "metrics.yaml").write_text(metrics)
+    plan = read(ctx, folder)
+    run_id = JOB.earlier(plan, ctx)
+    new = lifecycle.preview(plan, ctx, run_id=run_id).extension.new
+    await lifecycle.resume(JOB, run_id, ctx, plan=plan)
+    return len(new)
+
+
+async def test_a_changed_pattern_makes_no_run_new_and_is_read_from_the_texts_of_finished_ones(ctx, folder):
+    (folder / "scenario" / "world.yaml").write_text("rules: [{reply: 'UPDATED STATE: cold 3, warm 8'}]\n")
+    (folder / "scenario" / "metrics.yaml").write_text(METRICS)
+    await lifecycle.start(JOB, read(ctx, folder), ctx)
+
+    assert extracted(folder) == [3, 3, 3, 3]
+    assert await resume_with(ctx, folder, WARM) == 0
+    assert extracted(folder) == [8, 8, 8, 8]
+    assert set(BatchAnalyzer(folder / "out").study.levels) == {"turns"}
+
+
+async def test_a_changed_pattern_makes_runs_new_that_it_steers(ctx, folder):
+    scenario = folder / "scenario" / "scenario.yaml"
+    scenario.write_text(scenario.read_text() + "scenario_length: {condition: {warmth: '> 5'}}\n")
+    (folder / "scenario" / "metrics.yaml").write_text(METRICS)
+    await lifecycle.start(JOB, read(ctx, folder), ctx)
+
+    assert await resume_with(ctx, folder, WARM) == 4
+
+
+BY_PATTERN = {
+    "9f26e655c0cda5e26130e42ce708bab33acb40d225d74e919e5e3b87df144bcc": 1,
+    "294007b3876c9a17e7fb1caa2c039f5f27115e632528157abe72cbea39368161": 2,
+}
+"""Digests of these variations in stores of versions that knew runs by their patterns as well."""
+
+
+def test_runs_that_were_known_by_their_patterns_keep_their_items(ctx, folder):
+    (folder / "scenario" / "metrics.yaml").write_text(METRICS)
+    experiment = read(ctx, folder).experiment
+
+    assert {item.digest for item in experiment.items(BY_PATTERN)} == set(BY_PATTERN)
+    assert not {item.digest for item in experiment.items()} & set(BY_PATTERN)
+
+
 # White box: the process must die between the commit of the run and its first file.
 async def test_an_experiment_that_died_before_it_had_a_folder_is_resumed(ctx, folder, monkeypatch):
     class Killed(BaseException):

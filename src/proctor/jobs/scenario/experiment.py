@@ -64,7 +64,15 @@ from proctor.plan.validate import (
     stop_settings,
 )
 from proctor.plan.yaml_loader import read_source
-from proctor.scenario.definition import Actor, NoSuchPath, check_path, flattened, names_of, scenario_of
+from proctor.scenario.definition import (
+    Actor,
+    NoSuchPath,
+    check_path,
+    flattened,
+    names_of,
+    run_inputs,
+    scenario_of,
+)
 
 
 class _ExperimentModel(BaseModel):
@@ -766,6 +774,8 @@ class Experiment:
         following = max(known.values(), default=0)
         for variation in self.variations:
             first = self._first(variation)
+            before = self._as_before(variation, first)
+            first = before if before.digest in known else first
             number = known.get(first.digest)
             if number is None:
                 number = following = following + 1
@@ -796,9 +806,25 @@ class Experiment:
             runner="scenario",
             prompt=str(plain["name"]),
             model=_models(scenario_of(plain).models),
-            details={**flattened(plain), "seed": self.seed, **({"branch": branch} if branch else {})},
+            details={
+                **run_inputs(plain, variation.changes),
+                "seed": self.seed,
+                **({"branch": branch} if branch else {}),
+            },
             settings=settings,
         )
+
+    def _as_before(self, variation: Variation, first: Item) -> Item:
+        """The first run of a variation as earlier versions know it: with the patterns of outcomes."""
+        return replace(
+            first, details={**flattened(changed(self.loaded.plain, variation.changes)), **first.details}
+        )
+
+    def digests(self) -> Iterator[tuple[str, str]]:
+        """The digests by which the runs of each variation are known: now, and to earlier versions."""
+        for variation in self.variations:
+            first = self._first(variation)
+            yield first.digest, self._as_before(variation, first).digest
 
     def _of_run(self, number: int, run: int) -> dict[str, Any]:
         return {"label": f"var-{number:03d}-run-{run:03d}", "variationId": number}

@@ -20,13 +20,14 @@ from proctor.context import RunContext
 from proctor.errors import UsageError
 from proctor.evaluators.registry import declared_scale
 from proctor.formatting import plural
-from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item
+from proctor.item import ERROR, FAIL, FINISHED, QUEUED, RUNNING, SUCCESS, Item, digest_of
 from proctor.job import BatchEnd, ItemFinished, RunHooks, StepFinished
 from proctor.jobs.scenario.analysis import BatchAnalyzer
 from proctor.jobs.scenario.experiment import CONFIG, KEPT_SCENARIO, STAND_INS, STATE, CurrentNames
 from proctor.json_values import as_text, changed, maps_in
 from proctor.scenario import state
-from proctor.scenario.definition import Scenario, scenario_of
+from proctor.scenario.definition import Scenario, run_inputs, scenario_of
+from proctor.scenario.metrics import read_again
 from proctor.scenario.prompts import run_seed
 from proctor.scenario.run_files import as_json, is_intact, read_run, write_run, write_whole
 from proctor.scenario.state import (
@@ -389,7 +390,15 @@ class ExperimentFolder(RunHooks):
             validity=sum_counts(self.store.read.last_sessions(self.run_id, "validity")),
             served=sum_served(self.store.read.last_sessions(self.run_id, "servedModels")),
             score_scales=self._score_scales,
+            versions=self._versions,
         )
+
+    @cached_property
+    def _versions(self) -> dict[str, str]:
+        """By digest of a stored scenario, the digest of what its runs depend on."""
+        read = self.store.read
+        stored = {digest: read.resource(self.run_id, digest) for digest in read.resource_digests(self.run_id)}
+        return {digest: digest_of(run_inputs(json.loads(text))) for digest, text in stored.items() if text}
 
     @cached_property
     def _score_scales(self) -> dict[str, tuple[float, float]]:
@@ -453,7 +462,9 @@ class ExperimentFolder(RunHooks):
         written = read_run(path)
         if written is None or written.item_id != row["id"]:
             return False
-        if not is_intact(path, written, whole=bool(settings.get("saveIndividualRuns", True))):
+        plain = changed(self._options["scenario"], settings.get("changes") or {})
+        is_whole = bool(settings.get("saveIndividualRuns", True))
+        if not is_intact(path, written, whole=is_whole, measures=plain.get("metrics") or {}):
             return False
         self._checks[row["id"]] = written.checks
         if row["status"] == SUCCESS:
@@ -468,11 +479,14 @@ class ExperimentFolder(RunHooks):
     def _folder_of(self, row: ItemRow) -> _RunFolder:
         """The folder of a run with what the store has of it."""
         settings = item_of(row).settings
+        scenario = scenario_of(changed(self._options["scenario"], settings.get("changes") or {}))
         run = run_from_store(self.store.read, row)
+        # The config may have other patterns now than when it ran.
+        run = replace(run, turns=tuple(read_again(scenario, turn) for turn in run.turns))
         self._checks[row["id"]] = run.checks
         return _RunFolder(
             path=self._run_path(settings),
-            scenario=scenario_of(changed(self._options["scenario"], settings.get("changes") or {})),
+            scenario=scenario,
             run=run,
             whole=bool(settings.get("saveIndividualRuns", True)),
         )
@@ -524,9 +538,10 @@ class _ExperimentDocuments:
         validity: Mapping[str, InvalidCount],
         served: Mapping[str, Mapping[str, int]],
         score_scales: Mapping[str, tuple[float, float]],
+        versions: Mapping[str, str],
     ) -> None:
         self._batch, self._options, self._checks = batch, options, checks
-        self._score_scales = score_scales
+        self._score_scales, self._versions = score_scales, versions
         self._validity, self._served = validity, served
         self.seconds = seconds
         """In which runs were executed, without the pauses between executions of the experiment."""
@@ -671,7 +686,7 @@ class _ExperimentDocuments:
             variations[values["variationId"]] = {
                 "variation_id": values["variationId"],
                 "description": description,
-                "scenario_digest": values.get("scenarioDigest", ""),
+                "scenario_digest": self._versions.get(digest := values.get("scenarioDigest", ""), digest),
                 "modifications": {
                     "actor_models": {
                         path.split(".")[1]: value

@@ -15,7 +15,7 @@ from proctor.document import Document
 from proctor.errors import NotFound, PlanError, Problem, UsageError
 from proctor.evaluator import Evaluator
 from proctor.formatting import plural
-from proctor.item import QUEUED, SCENARIO, Item
+from proctor.item import QUEUED, SCENARIO, Item, id_of
 from proctor.job import (
     Job,
     JobPlan,
@@ -203,7 +203,11 @@ class ScenarioPlan(JobPlan):
     def _importing(self, runs: Mapping[str, ScenarioRun], folder: Path) -> "ScenarioPlan":
         """The plan with the runs that it shares; their variations keep the numbers they had."""
         numbers = {
-            item.digest: runs[item.id].variation_id for item in self.experiment.items() if item.id in runs
+            digest: runs[id_of(digest, repeat)].variation_id
+            for digests in self.experiment.digests()
+            for digest in digests
+            for repeat in range(1, self.experiment.runs_per_variation + 1)
+            if id_of(digest, repeat) in runs
         }
         items = [item for item in self.experiment.items(numbers) if item.id in runs]
         imported = ImportedRuns(items=items, runs=runs, source="import", folder=folder)
