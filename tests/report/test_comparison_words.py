@@ -8,6 +8,7 @@ import pytest
 from proctor.batch.estimate import Forecast, Predicted
 from proctor.json_values import camel_document
 from proctor.report.comparison import (
+    amounts,
     around,
     change,
     change_text,
@@ -78,6 +79,18 @@ def test_values_and_differences_have_the_unit_of_their_metric(
     assert change(-value, metric) == difference.replace("+", "−")
     assert change(0.0, metric).startswith("±")
     assert figure(None, metric) == change(None, metric) == "–"
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ((5.214e-6, 0.00042), ["$0.00521 per 1,000", "$0.420 per 1,000"]),
+        ((0.0, 5.2e-5), ["$0.00 per 1,000", "$0.0520 per 1,000"]),
+        ((0.0042, None), ["$0.0042", "–"]),
+    ],
+)
+def test_tiny_costs_beside_each_other_are_those_of_a_thousand(values: tuple[float, ...], read: list[str]):
+    assert list(map(amounts("cost", *values), values)) == read
 
 
 @pytest.mark.parametrize(

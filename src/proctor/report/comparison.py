@@ -3,6 +3,7 @@
 Also the trend of a plan's runs as a chart and in words.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -28,7 +29,7 @@ from proctor.formatting import UNKNOWN, chance, plural, relative_change
 from proctor.json_values import camel_document
 from proctor.metric import METRICS, find_metric
 from proctor.report.charts import Bar, Point, forest, trend
-from proctor.stats.comparison import Comparison, Contrast, Disagreement, Mean
+from proctor.stats.comparison import Comparison, Contrast, Disagreement
 from proctor.stats.differences import FAIL, INCONCLUSIVE, Difference
 from proctor.stats.figures import TrendPoint
 
@@ -142,6 +143,23 @@ def figure(value: float | None, metric: str) -> str:
     return find_metric(metric).say(value)
 
 
+TINY_USD = 0.0001
+"""Costs below this are read as those of a thousand."""
+
+
+def amounts(metric: str, *values: float | None) -> Callable[[float | None], str]:
+    """How values that stand beside each other are read: tiny costs as those of 1,000, with three digits."""
+    known = [value for value in values if value]
+    if find_metric(metric).unit != "usd" or not known or min(map(abs, known)) >= TINY_USD:
+        return find_metric(metric).say
+
+    def say(value: float | None) -> str:
+        places = max(2, 2 - math.floor(math.log10(1000 * value))) if value else 2
+        return UNKNOWN if value is None else f"${1000 * value:,.{places}f} per 1,000"
+
+    return say
+
+
 def change(value: float | None, metric: str) -> str:
     """A difference as people read it, with its sign."""
     return find_metric(metric).say_change(value)
@@ -220,10 +238,13 @@ MOST_FEW = 6
 """Tasks below which there is no verdict at all."""
 
 
-def _mean(mean: Mean, metric: str) -> Cell:
-    """A mean with its standard error, where there is one."""
-    sem = "" if mean.sem is None else f"± {figure(mean.sem, metric)}"
-    return Cell(text=figure(mean.value, metric), note=sem)
+def _means(contrast: Contrast) -> list[Cell]:
+    """The means of baseline and candidate, each with its standard error, where there is one."""
+    means = contrast.baseline_mean, contrast.candidate_mean
+    say = amounts(contrast.metric, *(mean.value for mean in means))
+    return [
+        Cell(text=say(mean.value), note="" if mean.sem is None else f"± {say(mean.sem)}") for mean in means
+    ]
 
 
 _METHODS = {
@@ -327,8 +348,7 @@ def _differences(comparison: Comparison) -> Table:
             contrast.metric,
             finding(contrast),
             contrast.candidate,
-            _mean(contrast.baseline_mean, contrast.metric),
-            _mean(contrast.candidate_mean, contrast.metric),
+            *_means(contrast),
             size(contrast),
             *([with_errors(contrast)] if comparison.has_errors else []),
             around(contrast),
@@ -373,8 +393,7 @@ def _disagreements(contrast: Contrast) -> Table:
     rows = [
         (
             task.words,
-            metric.say(task.baseline),
-            metric.say(task.candidate),
+            *map(amounts(contrast.metric, task.baseline, task.candidate), (task.baseline, task.candidate)),
             metric.say_change(task.difference),
         )
         for task in contrast.disagreements

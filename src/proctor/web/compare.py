@@ -36,12 +36,12 @@ from proctor.item import FAIL, FINISHED, SUCCESS, TIMEOUT
 from proctor.json_values import JsonMap, as_map, as_number
 from proctor.metric import METRIC_TITLES, METRICS_HELP
 from proctor.report.comparison import (
+    amounts,
     around,
     change,
     comparison_data,
     comparison_document,
     difference_document,
-    figure,
     finding,
     headline,
     is_better,
@@ -189,8 +189,8 @@ def router(site: AppState) -> APIRouter:
                 baseline=contrast.baseline,
                 candidate=contrast.candidate,
                 difference=contrast.difference,
-                baseline_text=figure(contrast.baseline, metric),
-                candidate_text=figure(contrast.candidate, metric),
+                baseline_text=amounts(metric, contrast.baseline, contrast.candidate)(contrast.baseline),
+                candidate_text=amounts(metric, contrast.baseline, contrast.candidate)(contrast.candidate),
                 difference_text=change(contrast.difference, metric),
                 baseline_items=[sides[each] for each in contrast.baseline_items[:MOST_REPEATS]],
                 candidate_items=[sides[each] for each in contrast.candidate_items[:MOST_REPEATS]],
@@ -339,9 +339,10 @@ def _contrast(contrast: Contrast, document: JsonMap, bad: Sequence[str]) -> Json
     """A contrast as in the documented JSON, and what the page says of it."""
     difference, metric = as_map(document, "difference"), contrast.metric
     means = {"baselineMean": contrast.baseline_mean.value, "candidateMean": contrast.candidate_mean.value}
+    say = amounts(metric, *means.values())
     return {
         **document,
-        **{name: {**as_map(document, name), "text": figure(mean, metric)} for name, mean in means.items()},
+        **{name: {**as_map(document, name), "text": say(mean)} for name, mean in means.items()},
         "difference": None
         if difference.get("value") is None
         else {**difference, "text": size(contrast), "interval": around(contrast)},
