@@ -36,6 +36,31 @@ async def test_an_experiment_stops_when_a_factor_is_decided_with_all_its_files(h
     assert (again["reason"], again["unfinishedCount"]) == ("decided", done["unfinishedCount"])
 
 
+METRIC = "by: port, metric: 'metric:cooperation_level'"
+
+
+async def test_an_experiment_races_by_a_number_of_which_less_is_better(harbour):
+    rule = f"stop_when: {{{METRIC}, scale: [10, 0], pick: 0.2}}"
+
+    done = await harbour.run("experiment", write_config(harbour.folder, runs=30, more=f"{VARIED}\n{rule}"))
+
+    # Eight of ten at one port, two at the other.
+    assert done["stopWhen"]["decisions"][0]["reason"].startswith("use openai/rash: ")
+
+
+async def test_runs_of_an_experiment_are_checked_against_those_of_a_stored_one(harbour):
+    config = write_config(harbour.folder, runs=24, parallel=2, more=f"{VARIED}\nseed: 1")
+    base = await harbour.run("experiment", config)
+    rule = f"stop_when: {{{METRIC}, scale: [0, 10], check: 0.3, baseline: {base['runId']}}}"
+    write_config(harbour.folder, runs=24, parallel=2, more=f"{VARIED}\nseed: 1\n{rule}")
+    again = harbour.folder / "again.yaml"
+    again.write_text(Path(config).read_text().replace("experiments/fees", "experiments/again"))
+
+    done = await harbour.run("experiment", str(again))
+
+    assert [each["outcome"] for each in done["stopWhen"]["decisions"]] == ["pass", "pass"]
+
+
 async def test_an_experiment_names_the_place_of_a_factor_that_it_does_not_vary(harbour):
     config = write_config(harbour.folder, more=f"{VARIED}\n{RULE.format(by='color')}")
 

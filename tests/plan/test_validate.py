@@ -159,6 +159,7 @@ GOAL = {"decided": True}
         ({"decided": False}, "names no goal"),
         ({**GOAL, "scale": [1.0, 1.0]}, "has a `scale` whose ends are not in order"),
         ({"pick": 0.1, "scale": [1.0, 1.0]}, "has a `scale` whose ends are not in order"),
+        ({"check": 0.1, "metric": "score:tidy"}, r"ends are unknown: add `scale: \[WORST, BEST\]`"),
         ({"pick": 0.1, "metric": "metric:words"}, r"ends are unknown: add `scale: \[WORST, BEST\]`"),
         ({**GOAL, "scale": [2.0, 1.0]}, "has a `scale` whose ends are not in order"),
         ({**GOAL, "scale": [2.0]}, "at least 2 items"),

@@ -289,7 +289,9 @@ class StopWhen(BaseModel):
                 )
             if self.margin is not None:
                 raise ValueError("has a `margin`, which is the value of `check` or `pick`")
-            if self.metric.startswith(MEASURE) and self.scale is None:
+            # Built-in evaluators have values from 0 to 1.
+            is_known = self.metric == SUCCESS or self.metric.startswith(f"{SCORE}Builtin.")
+            if self.metric.startswith((SCORE, MEASURE)) and not is_known and self.scale is None:
                 raise ValueError(
                     f"has the metric `{self.metric}`, whose ends are unknown: add `scale: [WORST, BEST]`"
                 )
