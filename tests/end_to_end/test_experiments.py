@@ -69,7 +69,7 @@ async def test_an_analysis_is_written_with_its_plots_and_read_by_the_documents_o
     for name in ("metrics-analysis.json", "variation-statistics.json", "patterns.json"):
         assert (analysis / name).is_file()
     page = (analysis / "analysis-report.html").read_text()
-    for part in ("cooperation_level by variation", "cooperation_level over the turns", "paired t-test"):
+    for part in ("Cooperation level by variation", "Cooperation level over the turns", "paired t-test"):
         assert part in page
     assert "<script" not in page
     shown = re.findall(r"!\[[^\]]+\]\((plots/[^)]+\.svg)\)", (analysis / "analysis-report.md").read_text())

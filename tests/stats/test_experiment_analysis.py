@@ -301,11 +301,11 @@ def test_every_figure_says_what_it_shows_with_n_and_method_and_pages_link_to_it(
     captions = [chart.caption for chart in charts["trust"]]
 
     assert [chart.title for chart in charts["trust"]] == [
-        "trust by variation",
-        "trust: main effects",
-        "trust: port by ferry",
-        "trust over the turns",
-        "What a run costs against trust",
+        "Trust by variation",
+        "Trust: main effects",
+        "Trust: port by ferry",
+        "Trust over the turns",
+        "What a run costs against Trust",
     ]
     assert "95% CI: Student's t; n = 8 runs per variation, 32 in all." in captions[0]
     assert "n = 16 runs per level. Dashed line: mean of all 32 runs." in captions[1]
@@ -458,9 +458,9 @@ def test_every_variable_of_the_world_has_its_trajectory_however_many_metrics_the
     titles = [section.title for section in results_view(analyzer).sections if section.kind == "chart"]
 
     assert analyzer.study.variables == ("storm", "water")
-    assert {"storm over the turns", "water over the turns"} <= set(titles)
+    assert {"Storm over the turns", "Water over the turns"} <= set(titles)
     # Other metrics beyond the first six are in the analysis only.
-    assert "metric 7 over the turns" not in titles and "trust over the turns" not in titles
+    assert "Metric 7 over the turns" not in titles and "Trust over the turns" not in titles
 
 
 def small_study(*values: tuple[int, float], descriptions: int = 2, **more: object) -> Study:

@@ -208,12 +208,12 @@ def test_every_job_shows_what_it_measures(served, proctor):
     experiment = results(served, runs["scenario"])
     assert of_kind(experiment, "sentence")[0]["text"].startswith("With port = ")
     charts = {chart["title"]: chart for chart in of_kind(experiment, "chart")}
-    effects = charts["berth_fee: main effects"]
+    effects = charts["Berth fee: main effects"]
     assert [mark["n"] for mark in effects["marks"]] == [10, 10]
     assert effects["marks"][0]["items"] == {"factor": ["port=scripted/models/patient"]}
     listed = served.get(f"/api/runs/{runs['scenario']}/items?factor=port%3Dscripted/models/patient").json
     assert listed["total"] == 10
-    turns = charts["berth_fee over the turns"]
+    turns = charts["Berth fee over the turns"]
     assert len(turns["marks"]) == 6 and turns["svg"].count("data-mark") == 6
 
     dialogues = results(served, runs["dialogue"])

@@ -220,9 +220,9 @@ def test_the_page_of_an_experiment_has_its_effects_its_metrics_and_their_turns(f
     charts = {section.title: section for section in view.sections if section.kind == "chart"}
     assert list(charts) == [
         "Completed runs by variation",
-        "score.Help: main effects",
-        "trust: main effects",
-        "trust over the turns",
+        "Help score: main effects",
+        "Trust: main effects",
+        "Trust over the turns",
     ]
     first, second = charts["Completed runs by variation"].marks
     assert (first.label, first.text, first.n) == ("1: low fee", "100%", 4)
@@ -230,10 +230,10 @@ def test_the_page_of_an_experiment_has_its_effects_its_metrics_and_their_turns(f
     assert second.items == {"factor": ["variation=var-002"]}
     # Wilson's interval of 3 of 5.
     assert (second.low, second.high) == (pytest.approx(0.2307, abs=1e-4), pytest.approx(0.8824, abs=1e-4))
-    low, high = charts["trust: main effects"].marks
+    low, high = charts["Trust: main effects"].marks
     assert (low.label, low.value, low.n, low.items) == ("fee = 1", 5.25, 4, {"factor": ["fee=1"]})
     assert (high.label, high.value, high.low, high.high) == ("fee = 2", 6.0, 0.0, 10.0)
-    turns = [(mark.label, mark.value, mark.n) for mark in charts["trust over the turns"].marks]
+    turns = [(mark.label, mark.value, mark.n) for mark in charts["Trust over the turns"].marks]
     assert turns == [
         ("1: low fee, turn 1", 1.0, 4),
         ("1: low fee, turn 2", 5.25, 4),
