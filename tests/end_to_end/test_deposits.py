@@ -105,6 +105,8 @@ ENVIRONMENT = ("environment.json", b'{"runId": "run"}')
         [ENVIRONMENT, ("..\\outside", b"")],
         [ENVIRONMENT, ("../outside/", b"")],
         [ENVIRONMENT, ("data/a.csv", b"1"), ("./data/a.csv", b"2")],
+        [ENVIRONMENT, ("output", b"/etc"), ("output/passwd", b"")],
+        [ENVIRONMENT, ("output", b"/etc"), ("output/", b"")],
         [ENVIRONMENT, ENVIRONMENT],
         [("data/a.csv", b"1")],
         [("environment.json", b"no JSON")],

@@ -101,6 +101,8 @@ def unpack_deposit(file: Path, folder: Path) -> Deposit:
                 raise UsageError(f"{file} is larger than {LARGEST_BYTES >> 30} GiB when unpacked")
             known = {*names}
             is_plain = len(known) == len(names) and all(map(_is_plain, archive.infolist()))
+            # A folder is no file as well.
+            is_plain = is_plain and known.isdisjoint(_folders(archive.namelist()))
             if not is_plain or not known >= {CHECKSUMS, ENVIRONMENT}:
                 raise UsageError(f"{file} is not a deposit of Proctor")
             sums = _sums(_text(archive, CHECKSUMS))
@@ -122,6 +124,12 @@ def _is_plain(entry: zipfile.ZipInfo) -> bool:
     is_inside = not path.is_absolute() and ".." not in path.parts and "\\" not in name
     is_known = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     return is_inside and is_known and path.as_posix() == name.removesuffix("/")
+
+
+def _folders(names: Iterable[str]) -> set[str]:
+    """The folders of the entries of an archive, some of which are entries themselves."""
+    own = {name.removesuffix("/") for name in names if name.endswith("/")}
+    return own.union(*({parent.as_posix() for parent in PurePosixPath(name).parents} for name in names))
 
 
 def _text(archive: zipfile.ZipFile, name: str) -> str:
