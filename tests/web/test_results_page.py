@@ -68,6 +68,21 @@ def test_the_focus_stays_where_it_is_while_results_change(served, site, open_pag
     expect(link).to_be_focused()
 
 
+def test_details_of_a_job_show_their_sections(stocked, open_page):
+    def with_details(route):
+        answer = route.fetch().json()
+        inner = {"kind": "sentence", "text": "Eight of ten", "note": "", "tone": "plain", "offersStop": False}
+        details = {"kind": "details", "title": "By region", "isFolded": False, "sections": [inner]}
+        route.fulfill(json={**answer, "sections": [*answer["sections"], details]})
+
+    page = open_page(f"{stocked.url}/models")
+    page.route("**/api/runs/nightly-0/results*", with_details)
+    page.goto(f"{stocked.url}/runs/nightly-0")
+
+    expect(page.get_by_role("heading", name="By region")).to_be_visible()
+    expect(page.get_by_text("Eight of ten")).to_be_visible()
+
+
 def test_results_come_first_and_every_figure_opens_its_items(stocked, open_page):
     page = open_page(f"{stocked.url}/runs/nightly-0")
     expect(page.get_by_role("tab", name="Results")).to_have_attribute("aria-selected", "true")

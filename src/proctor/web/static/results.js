@@ -101,9 +101,15 @@ export class ResultsPanel {
       table: () => this.table(section),
       chart: () => chartCard(section, { run: this.run }),
       matrix: () => this.matrix(section),
+      details: () => this.details(section),
       failures: () => this.failureGroups(section),
       remarks: () => el("div", { class: "soft small result-remarks" }, section.remarks.map((words) => el("p", {}, visible(words)))),
     }[section.kind]();
+  }
+
+  details({ title, sections, isFolded }) {
+    const heading = title ? el(isFolded ? "summary" : "h2", {}, visible(title)) : null;
+    return el(isFolded ? "details" : "section", { class: "stack" }, heading, sections.map((each) => this.section(each)));
   }
 
   /** The margin and the baseline of the answer, which are in the address. */
