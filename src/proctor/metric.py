@@ -124,6 +124,15 @@ def find_metric(name: str) -> Metric:
     return Metric(name=name, title=title, better="neither" if name.startswith(MEASURE) else "higher")
 
 
+def measure_title(name: str) -> str:
+    """What people call a measure of a study: `berth_fee` is Berth fee, `num_turns` Number of turns, and
+    `score.Help` Help score."""
+    bare = name.removeprefix("score.")
+    words = bare.replace("_", " ") + (" score" if bare != name else "")
+    words = f"number of {words[4:]}" if words.startswith("num ") else words
+    return words[:1].upper() + words[1:]
+
+
 def score_name(evaluator: str, dimension: str = "") -> str:
     """What a score is called as a metric."""
     return f"{SCORE}{evaluator}/{dimension}" if dimension else SCORE + evaluator

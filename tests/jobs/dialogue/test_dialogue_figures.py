@@ -44,7 +44,7 @@ def document(settings=({},)):
 def test_client_by_therapist_is_a_heat_map_with_intervals_n_and_method():
     page = dialogue_html(document())
 
-    assert "<figcaption>alliance by client and therapist</figcaption>" in page
+    assert "<figcaption>Alliance by client and therapist</figcaption>" in page
     assert (
         "Mean of the finished dialogues of a combination; 95% CI: Student's t; n = 6 dialogues per "
         "combination, 36 in all."
@@ -56,7 +56,7 @@ def test_client_by_therapist_is_a_heat_map_with_intervals_n_and_method():
 
 def test_other_settings_have_a_map_each():
     captions = re.findall(
-        r"alliance by client and therapist: (\w+ = \w+)<",
+        r"Alliance by client and therapist: (\w+ = \w+)<",
         dialogue_html(document([{"cot": "on"}, {"cot": "off"}])),
     )
 

@@ -44,14 +44,14 @@ def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
 
     chart, *rest = JOB.documents(done.run_id, ctx).results().sections
 
-    assert chart.title == "asks by client and therapist"
+    assert chart.title == "Asks by client and therapist"
     assert chart.caption.startswith("Mean of the finished dialogues of a combination; 95% CI: ")
     first, second = chart.marks
     assert (first.label, first.n, first.unit) == ("scripted × eliza", 3, "dialogue")
     assert first.items == {"factor": ["client=scripted", "therapist=eliza"]}
     assert (second.label, first.value, second.value) == ("scripted × scripted", 0.0, 1.0)
-    assert [section.title for section in rest] == ["Distribution of asks"]
-    assert "asks by client and therapist" in JOB.documents(done.run_id, ctx).analysis()
+    assert [section.title for section in rest] == ["Distribution of Asks"]
+    assert "Asks by client and therapist" in JOB.documents(done.run_id, ctx).analysis()
 
 
 def test_ratings_at_the_end_of_their_scale_have_an_interval_on_it(ctx, tmp_path):
@@ -67,7 +67,7 @@ def test_ratings_at_the_end_of_their_scale_have_an_interval_on_it(ctx, tmp_path)
 def test_without_scores_the_page_shows_the_turns_and_without_dialogues_nothing(ctx, tmp_path):
     done = run(ctx, tmp_path)
     view = JOB.documents(done.run_id, ctx).results()
-    assert [section.title for section in view.sections] == ["num_turns by client and therapist"]
+    assert [section.title for section in view.sections] == ["Number of turns by client and therapist"]
     assert [mark.value for mark in view.sections[0].marks] == [3.0, 3.0]
     ctx.store.create_batch({"runId": "new", "createdAt": "2026", "job": "dialogue", "status": "running"}, [])
 

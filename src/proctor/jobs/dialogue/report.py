@@ -27,6 +27,7 @@ from proctor.jobs.dialogue.results import (
     score_scales,
 )
 from proctor.json_values import JsonMap
+from proctor.metric import measure_title
 from proctor.report import as_markdown
 from proctor.report.charts import Bar, bars
 from proctor.report.panels import HeatCell, TableRow, dot_table, heat_map
@@ -166,7 +167,7 @@ def results_view(read: StoreReader, run_id: str) -> Document:
         if len(np.unique(values)) > 1:
             name = measure.removeprefix("score.")
             score = name if measure.startswith("score.") else ""
-            sections.append(distribution(name, values, unit="dialogue", score=score))
+            sections.append(distribution(measure_title(name), values, unit="dialogue", score=score))
     excluded = sum(result["status"] in FINISHED for result in results) - len(rows)
     remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
     return Document(sections=sections, remarks=remarks)
@@ -202,7 +203,7 @@ def _heat_maps(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Chart]:
         if len(chosen) < 2:
             continue
         where = ", ".join(f"{name} = {value}" for name, value in setting)
-        title = f"{measure} by client and therapist" + (f": {where}" if where else "")
+        title = f"{measure_title(measure)} by client and therapist" + (f": {where}" if where else "")
         marks = FigureList()
         svg = heat_map(
             title,
@@ -237,10 +238,10 @@ def _means(measure: str, cells: Sequence[Mapping[str, Any]]) -> list[Chart]:
         )
         for cell in known[:DRAWN_CELLS]
     ]
-    title = f"{measure} by combination"
+    title = f"{measure_title(measure)} by combination"
     more = f" The first {DRAWN_CELLS} of {len(known)} combinations." if len(known) > DRAWN_CELLS else ""
     headings = ["client", "therapist", *known[0]["settings"]]
-    svg = dot_table(title, headings, rows, axis=measure)
+    svg = dot_table(title, headings, rows, axis=measure_title(measure))
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=f"{_about(known)}{more}")]
 
 
@@ -285,6 +286,6 @@ def _shares(measure: str, components: Sequence[Mapping[str, Any]], n: int) -> li
     ]
     if not known:
         return []
-    title = f"{measure}: share of the variance"
+    title = f"{measure_title(measure)}: share of the variance"
     caption = f"Variance components of a random-effects model; n = {plural(n, 'dialogue')}."
     return [Chart(title=title, svg=bars(title, known, top=1.0, say=percent), caption=caption)]

@@ -30,6 +30,7 @@ from proctor.jobs.scenario.analysis import (
     cost_limits,
     exclusions_text,
 )
+from proctor.metric import measure_title
 from proctor.report.charts import Bar, Point, scatter
 from proctor.report.panels import (
     HeatCell,
@@ -369,13 +370,6 @@ SHOWN_METRICS, SHOWN_VARIABLES, SHOWN_EFFECTS = 6, 12, 4
 LAST_VALUE = "the last value of each completed run"
 
 
-def title_of(metric: str) -> str:
-    """What people call a metric: `berth_fee` is Berth fee, and `score.Help` Help score."""
-    name = metric.removeprefix("score.")
-    words = name.replace("_", " ") + (" score" if name != metric else "")
-    return words[:1].upper() + words[1:]
-
-
 def charts_of(analyzer: "BatchAnalyzer") -> dict[str, list[Chart]]:
     """The charts of each metric by its name; those of success rates under the empty name."""
     statistics = list(analyzer.calculate_variation_statistics().values())
@@ -473,12 +467,12 @@ def _by_variation(metric: str, statistics: Sequence[StatisticsRow]) -> list[Char
     ]
     if not entries:
         return []
-    title = f"{title_of(metric)} by variation"
+    title = f"{measure_title(metric)} by variation"
     caption = (
         f"Mean of {LAST_VALUE}; {_sample([one['metrics'][metric] for one in known])}."
         f"{_omission_note(len(known), DRAWN_VARIATIONS)}"
     )
-    svg = _variation_plot(title, known, entries, say=short, axis=title_of(metric))
+    svg = _variation_plot(title, known, entries, say=short, axis=measure_title(metric))
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
@@ -516,7 +510,7 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
                 groups.setdefault(factor, []).append(Strip(mean=bar, values=values))
     if not estimates:
         return []
-    title = f"{title_of(metric)}: main effects"
+    title = f"{measure_title(metric)}: main effects"
     overall = sum(run.metrics[metric] for run in runs) / len(runs)
     caption = (
         f"Each point is a run. Mean of {LAST_VALUE} at each level of each factor, over all levels of the "
@@ -528,10 +522,10 @@ def _main_effects(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     charts = list[Chart]()
     if groups:
         joined = {factor for factor, levels in study.levels.items() if _is_ordered(levels)}
-        svg = strips(title, groups, axis=title_of(metric), joined=joined, reference=overall)
+        svg = strips(title, groups, axis=measure_title(metric), joined=joined, reference=overall)
         charts.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
     if many:
-        svg = dots(title, many, say=short, axis=title_of(metric), reference=overall)
+        svg = dots(title, many, say=short, axis=measure_title(metric), reference=overall)
         caption = caption.removeprefix("Each point is a run. ")
         charts.append(Chart(title=title, svg=svg, marks=marks.figures, caption=caption))
     return charts
@@ -571,7 +565,7 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
                     )
         if not estimates:
             continue
-        title = f"{title_of(metric)}: {rows} by {by}"
+        title = f"{measure_title(metric)}: {rows} by {by}"
         test = tested.get(f"{first} × {second}", {}).get("p_corrected")
         p = "" if test is None else f" Interaction: F test, p = {test:.2g} (Bonferroni)."
         caption = (
@@ -580,7 +574,9 @@ def _interactions(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
             f"{sample_text([one.runs for one in estimates], 'run', 'combination')}. "
             f"Differences that change from level to level show an interaction.{p}"
         )
-        svg = interaction(title, rows, cells, by=by, axis=title_of(metric), joined=_is_ordered(factors[rows]))
+        svg = interaction(
+            title, rows, cells, by=by, axis=measure_title(metric), joined=_is_ordered(factors[rows])
+        )
         charts.append(Chart(title=title, svg=svg, caption=caption))
     return charts
 
@@ -612,13 +608,13 @@ def _over_turns(metric: str, analyzer: "BatchAnalyzer") -> list[Chart]:
     if not panels:
         return []
     counts = [turn["n"] for turns in rows.values() for turn in turns]
-    title = f"{title_of(metric)} over the turns"
+    title = f"{measure_title(metric)} over the turns"
     caption = (
         "Mean over the completed runs of a variation after each turn, with its 95% CI; "
         f"{sample_text(counts, 'run', 'turn and variation', total=False)}. All panels have the same axes."
         f"{_omission_note(len(numbers), DRAWN_PANELS)}"
     )
-    svg = small_multiples(title, panels, x_axis="turn", y_axis=title_of(metric))
+    svg = small_multiples(title, panels, x_axis="turn", y_axis=measure_title(metric))
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
@@ -674,12 +670,14 @@ def _against_cost(metric: str, statistics: Sequence[StatisticsRow]) -> list[Char
     ]
     if len(points) < 2:
         return []
-    title = f"What a run costs against {title_of(metric)}"
+    title = f"What a run costs against {measure_title(metric)}"
     caption = (
         f"Mean of {LAST_VALUE} and mean cost of all runs, by variation; "
         f"{_sample([one['metrics'][metric] for one in known])}.{_omission_note(len(known), DRAWN_PANELS)}"
     )
-    svg = scatter(title, points, x_axis="mean cost of a run", y_axis=title_of(metric), say_x=usd, say_y=short)
+    svg = scatter(
+        title, points, x_axis="mean cost of a run", y_axis=measure_title(metric), say_x=usd, say_y=short
+    )
     return [Chart(title=title, svg=svg, marks=marks.figures, caption=caption)]
 
 
