@@ -218,7 +218,7 @@ def test_every_job_shows_what_it_measures(served, proctor):
 
     dialogues = results(served, runs["dialogue"])
     titles = [chart["title"] for chart in of_kind(dialogues, "chart")]
-    assert "Empathy by client and therapist" in titles and "Distribution of Empathy" in titles
+    assert "Empathy score by client and therapist" in titles and "Distribution of Empathy score" in titles
     cell = of_kind(dialogues, "chart")[0]["marks"][0]
     assert (cell["n"], cell["unit"]) == (2, "dialogue")
     where = "&".join(f"factor={quote(level)}" for level in cell["items"]["factor"])

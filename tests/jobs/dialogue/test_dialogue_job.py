@@ -44,14 +44,14 @@ def test_the_page_of_a_simulation_has_a_map_for_each_score_and_its_distribution(
 
     chart, *rest = JOB.documents(done.run_id, ctx).results().sections
 
-    assert chart.title == "Asks by client and therapist"
+    assert chart.title == "Asks score by client and therapist"
     assert chart.caption.startswith("Mean of the finished dialogues of a combination; 95% CI: ")
     first, second = chart.marks
     assert (first.label, first.n, first.unit) == ("scripted × eliza", 3, "dialogue")
     assert first.items == {"factor": ["client=scripted", "therapist=eliza"]}
     assert (second.label, first.value, second.value) == ("scripted × scripted", 0.0, 1.0)
-    assert [section.title for section in rest] == ["Distribution of Asks"]
-    assert "Asks by client and therapist" in JOB.documents(done.run_id, ctx).analysis()
+    assert [section.title for section in rest] == ["Distribution of Asks score"]
+    assert "Asks score by client and therapist" in JOB.documents(done.run_id, ctx).analysis()
 
 
 def test_ratings_at_the_end_of_their_scale_have_an_interval_on_it(ctx, tmp_path):

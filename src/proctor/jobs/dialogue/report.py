@@ -161,13 +161,12 @@ def results_view(read: StoreReader, run_id: str) -> Document:
     for measure in scores or ["num_turns"]:
         scale = scales.get(measure)
         cells = [plain_cell(asdict(cell)) for cell in cells_of(DESIGN, rows, measure, declared=scale)]
-        sections += _heat_maps(measure.removeprefix("score."), cells)
+        sections += _heat_maps(measure, cells)
     for measure in (*scores, "num_turns"):
         values = np.asarray([row[measure] for row in rows if row.get(measure) is not None], dtype=np.float64)
         if len(np.unique(values)) > 1:
-            name = measure.removeprefix("score.")
-            score = name if measure.startswith("score.") else ""
-            sections.append(distribution(measure_title(name), values, unit="dialogue", score=score))
+            score = measure.removeprefix("score.") if measure.startswith("score.") else ""
+            sections.append(distribution(measure_title(measure), values, unit="dialogue", score=score))
     excluded = sum(result["status"] in FINISHED for result in results) - len(rows)
     remarks = [f"{plural(excluded, 'dialogue')} broken off and excluded."] if excluded else []
     return Document(sections=sections, remarks=remarks)
