@@ -140,7 +140,6 @@ def test_a_budget_holds_and_what_was_judged_is_not_paid_for_again(desk, model_se
     assert 0 < spent["evaluationResults"]["costUsd"] <= 0.3
     assert resumed.returncode == 0
     assert json.loads(resumed.stdout)["pairwiseResults"]["pairs"] == 36
-    # One order of a pair may be judged when there is too little for the other.
+    # Where the budget ended between the two orders of a pair, both are judged again.
     cut = before - 2 * spent["pairwiseResults"]["pairs"]
-    assert cut < 2
     assert len(model_server.requests) == 72 + cut
