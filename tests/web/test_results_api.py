@@ -11,6 +11,8 @@ from stocked_runs import NOW, add_duel, add_run, add_score, add_session, change_
 from proctor.api.reports import make_report
 from proctor.api.run_results import answer_of_run
 from proctor.item import Item
+from proctor.results.stopping import arranged, rule_resource
+from proctor.stop_rule import StopRule
 from proctor.store import Scope, timestamp
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -90,6 +92,22 @@ def test_the_cheapest_model_within_the_readers_margin_is_named_everywhere_alike(
     assert answer["sections"][0]["text"] in shared.get("/api/runs/near/report?format=md").text
     report = json.loads(make_report(shared.site.context, Scope(run_id="near"), "json"))
     assert report["choice"] == answer["choice"]
+
+
+def test_the_verdict_about_one_model_and_a_stored_run_is_what_page_terminal_and_report_begin_with(shared):
+    store = shared.site.context.store
+    add_duel(store, "kept", 60, lambda n, item: True)
+    items = [item for item in duel(60) if item.model == "cheap/model"]
+    ordered, rule = arranged(items, StopRule(check=0.1, baseline="kept"), 0, store.read)
+    row = {"runId": "checked", "createdAt": timestamp(NOW), "job": "coding", "status": "completed"}
+    store.create_batch(row, ordered, [rule_resource(rule)])
+    finish(store, "checked", ordered, lambda n, item: False)
+
+    first = results(shared, "checked")["sections"][0]
+
+    assert (first["text"], first["tone"]) == ("cheap/model is worse than kept.", "bad")
+    assert answer_of_run(shared.site.context, "checked").text == first["text"]
+    assert f"**{first['text']}**" in shared.get("/api/runs/checked/report?format=md").text
 
 
 def test_errors_that_decide_it_and_items_without_a_result_leave_it_open(shared):
