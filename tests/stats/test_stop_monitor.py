@@ -168,6 +168,13 @@ def test_the_tasks_that_a_check_needs_are_those_of_its_confidence(store):
         check_items(task_items("ab", 45), StopRule(check=0.1, confidence=0.99), store.read)
 
 
+@pytest.mark.parametrize("rule", [StopRule(pick=0.3), StopRule(check=0.3)])
+def test_levels_that_share_too_few_tasks_are_refused(store, rule):
+    missing = [("b", task) for task in range(7, 40)] + [("c", 3)]
+    with pytest.raises(UsageError, match=r"the plan has 40, of which a model and another share [67]"):
+        check_items(task_items("abc", 40, missing=missing), rule, store.read)
+
+
 def test_tasks_are_in_the_random_order_of_a_seed_and_their_repeats_follow_by_number(store):
     items = task_items("ab", 7, 2)
     places = list(range(7))

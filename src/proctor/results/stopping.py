@@ -150,8 +150,20 @@ def arranged(
     if rule.is_adaptive:
         names = dict.fromkeys(name for item in every for name in item.factors)
         _check(_levels(ordered, rule), names, rule)
-        _check_size(rule, _levels(ordered, rule), _repeats(ordered, rule))
+        common = _common_tasks(rule) if rule.against else _least_shared(levels, tasks, rule)
+        _check_size(rule, _levels(ordered, rule), _repeats(ordered, rule), common)
     return ordered, rule
+
+
+def _least_shared(levels: Labels, tasks: Sequence[int], rule: StopRule) -> int:
+    """The fewest tasks that two levels which are compared have in common."""
+    own: list[set[int]] = [set() for _ in levels.labels]
+    for level, task in zip(levels.codes.tolist(), tasks, strict=True):
+        if level >= 0:
+            own[level].add(task)
+    baseline = levels.labels.index(rule.baseline) if rule.baseline else 0
+    firsts = own if rule.pick is not None else [own[baseline]]
+    return min((len(one & other) for one in firsts for other in own), default=0)
 
 
 def _levels(items: Iterable[Item], rule: StopRule) -> list[str]:
@@ -179,12 +191,13 @@ def _check(levels: Sequence[str], names: Iterable[str], rule: StopRule) -> None:
         )
 
 
-def _check_size(rule: StopRule, levels: Sequence[str], repeats: int) -> None:
-    """Refuse what so few tasks cannot decide, with the number that could."""
-    tasks = _common_tasks(rule)
+def _check_size(rule: StopRule, levels: Sequence[str], repeats: int, tasks: int) -> None:
+    """Refuse what so few common tasks cannot decide, with the number that could."""
+    shared = f", of which a {rule.by} and another share {tasks}" if tasks < _common_tasks(rule) else ""
     if rule.pick is not None and tasks < FEWEST_TASKS:
         raise UsageError(
-            f"`stop_when`: a race needs at least {FEWEST_TASKS} tasks, the plan has {tasks}\nAdd tasks."
+            f"`stop_when`: a race needs at least {FEWEST_TASKS} tasks, the plan has {rule.tasks}{shared}\n"
+            "Add tasks."
         )
     if rule.check is None:
         return
@@ -197,7 +210,7 @@ def _check_size(rule: StopRule, levels: Sequence[str], repeats: int) -> None:
         where = f" in common with run {rule.against}" if rule.against else ""
         raise UsageError(
             f"`stop_when`: a check with margin {rule.check:g} needs at least {needed} tasks to pass, and "
-            f"the plan has {tasks}{where}\nAdd tasks{fitting}."
+            f"the plan has {rule.tasks if shared else tasks}{where}{shared}\nAdd tasks{fitting}."
         )
 
 
