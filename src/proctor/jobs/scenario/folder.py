@@ -43,6 +43,7 @@ from proctor.scenario.state import (
 )
 from proctor.score import Score
 from proctor.session import Iteration, Metric, ModelCall, Usage, Workspace
+from proctor.stop_rule import STOP_RULE
 from proctor.store import Recorder, Store, StoreReader, Writer, item_of, timestamp
 from proctor.store.database import Row, extended
 from proctor.store.items import ItemState, item_settings, item_states
@@ -397,7 +398,8 @@ class ExperimentFolder(RunHooks):
     def _versions(self) -> dict[str, str]:
         """By digest of a stored scenario, the digest of what its runs depend on."""
         read = self.store.read
-        stored = {digest: read.resource(self.run_id, digest) for digest in read.resource_digests(self.run_id)}
+        digests = read.resource_digests(self.run_id) - {STOP_RULE}
+        stored = {digest: read.resource(self.run_id, digest) for digest in digests}
         return {digest: digest_of(run_inputs(json.loads(text))) for digest, text in stored.items() if text}
 
     @cached_property
