@@ -73,6 +73,7 @@ class Trial:
         self.batch_answers = draw.randrange(len(self.tasks)) if draw.random() < 0.1 else None
         self.failing = {task: 1 for task in self.tasks if draw.random() < 0.02}
         self.answered: Counter[str] = Counter()
+        self.last_words = ""
         self.alone_usd: dict[str, float] = {}
 
     def answer(self, body: Mapping[str, Any]) -> ServerReply:
@@ -112,7 +113,7 @@ class Trial:
         tally.billed_usd += billed
         tally.alone_usd += sum(self.alone_usd.values())
         if summary is None:
-            tally.problems.append(f"{self.name}: did not end")
+            tally.problems.append(f"{self.name}: did not end: {self.last_words}")
             return
         tally.finished += summary["successCount"]
         if self.budget is not None and billed > self.budget + 1e-9:
@@ -136,12 +137,14 @@ class Trial:
                 cwd=folder,
                 env=environment,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
             )
             reading = asyncio.create_task(process.communicate())
             await asyncio.wait([reading], timeout=self.kills[0] if self.kills else MOST_SECONDS)
             if reading.done():
-                return json.loads(reading.result()[0] or "null")
+                printed, noted = reading.result()
+                self.last_words = noted.decode()[-500:]
+                return json.loads(printed or "null")
             process.kill()
             await reading
             if self.kills:
