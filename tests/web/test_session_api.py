@@ -48,7 +48,7 @@ def test_a_session_says_what_was_asked_how_it_went_and_what_it_cost(shared, mend
     assert (step["testResult"], step["testExitCode"], step["changedFiles"]) == ("pass", 0, 1)
     assert [attempt["id"] for attempt in session["attempts"]] == [session_id]
     assert shared.get(f"/api/sessions/{session_id}/prompt?offset=5").json["text"] == "read"
-    assert shared.get(f"/sessions/{session_id[:12]}").headers["location"] == f"/sessions/{session_id}"
+    assert shared.get(f"/sessions/{session_id[:19]}").headers["location"] == f"/sessions/{session_id}"
     assert shared.get("/api/sessions/nothing").status == 404
     assert shared.get(f"/api/sessions/{session_id}/turns").status == 404
 
