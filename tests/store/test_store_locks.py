@@ -1,6 +1,8 @@
 """What is read and then changed is locked in between; SQLite locks by itself, PostgreSQL has to be told."""
 
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
@@ -126,3 +128,22 @@ def test_postgresql_lets_one_transaction_at_a_time_have_a_table_or_a_turn_or_run
             second.rollback()
         for connection in (first, second):
             connection.close()
+
+
+def test_closing_waits_for_a_transaction_of_another_thread(tmp_path):
+    """SQLite ends the process if a connection is closed while another thread commits with it."""
+    store, begun, go_on = Store(str(tmp_path / "a.db")), threading.Event(), threading.Event()
+
+    def work(connection):
+        connection.rows("SELECT 1")
+        begun.set()
+        go_on.wait(10)
+        return "done"
+
+    with ThreadPoolExecutor(2) as threads:
+        result = threads.submit(store.change, work)
+        assert begun.wait(10)
+        closing = threads.submit(store.close)
+        assert not wait([closing], timeout=0.2).done
+        go_on.set()
+        assert (result.result(), closing.result()) == ("done", None)

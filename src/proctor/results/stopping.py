@@ -562,11 +562,15 @@ class StopMonitor:
                 self._check.add(cell.level, cell.position, pair, stage=cell.stage)
 
 
+MEASURED_CONFIDENCE = 0.95
+"""The error of races was simulated at this confidence only."""
+
+
 def _race_decision(race: PickRace, rule: StopRule) -> StopDecision:
     if race.pick:
         reason = f"use {race.pick}: it is at most {race.tolerance:g} worse than the best"
-        if race.tolerance and race.looks:
-            reason += f" (wrong in at most {100 * (1 - rule.confidence):.0f}% of races, measured)"
+        if rule.confidence == MEASURED_CONFIDENCE:
+            reason += " (wrong in at most 5% of races, measured)"
         return {"outcome": "picked", "reason": reason, "undecided": []}
     left = race.left
     if not race.is_over:

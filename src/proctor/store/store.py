@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+CLOSING_SECONDS = 30.0
+"""How long closing waits for transactions of other threads."""
 
 
 class Store:
@@ -61,6 +63,9 @@ class Store:
         self._sealer = Sealer(keys, lambda: rows_of(database))
         self._database = CodedDatabase(database, Codec(self._sealer))
         self._readers = Readers(self._database)
+        self._transactions = 0
+        """Of all threads, that are running now."""
+        self._is_idle = threading.Condition()
         self._plain_readers = Readers(database)
         self.data_keys = DataKeys(self._transaction, self._sealer)
         """Keys that texts are encrypted with."""
@@ -355,7 +360,12 @@ class Store:
         return changed
 
     def close(self) -> None:
-        """Close all connections for reading; writers are closed by whoever opened them."""
+        """Close all connections for reading; writers are closed by whoever opened them.
+
+        Waits for transactions of other threads: SQLite crashes if their connection is closed meanwhile.
+        """
+        with self._is_idle:
+            self._is_idle.wait_for(lambda: not self._transactions, CLOSING_SECONDS)
         self._readers.close()
         self._plain_readers.close()
         if self._monitor is not None:
@@ -380,4 +390,11 @@ class Store:
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
         connection = self._readers.connection()
-        return in_transaction(connection, lambda: work(connection))
+        with self._is_idle:
+            self._transactions += 1
+        try:
+            return in_transaction(connection, lambda: work(connection))
+        finally:
+            with self._is_idle:
+                self._transactions -= 1
+                self._is_idle.notify_all()
