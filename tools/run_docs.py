@@ -301,6 +301,8 @@ def _readable(output: str, folder: Path) -> str:
 def shape(text: str) -> str:
     """A page without what differs from run to run: numbers, units of time, IDs, widths of columns."""
     text = re.sub(r"\d{8}[-_]\d{6}(-[0-9a-f]{4})?\b", "TIME", text)
+    # The commit of a line of `git log` may have digits only.
+    text = re.sub(r"^[0-9a-f]{7}(?= [A-Za-z])", "ID", text, flags=re.MULTILINE)
     text = re.sub(r"\b(?:(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}|[0-9a-f]{8,})\b", "ID", text)
     # How agents are confined is a matter of the machine.
     text = re.sub(r"confined by \w+;.*", "confined", text)
